@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# One static library per module, so that the allowed directions between modules
+# are also the link directions. scripts/check-includes checks the #include edges.
+
+add_library(thimble_flags INTERFACE)
+target_compile_options(thimble_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow)
+if(THIMBLE_WERROR)
+  target_compile_options(thimble_flags INTERFACE -Werror)
+endif()
+if(THIMBLE_SANITIZE)
+  target_compile_options(thimble_flags INTERFACE
+    -fsanitize=${THIMBLE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(thimble_flags INTERFACE -fsanitize=${THIMBLE_SANITIZE})
+endif()
+target_include_directories(thimble_flags INTERFACE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(thimble_flags INTERFACE Threads::Threads)
+
+# thimble_module(NAME SOURCES a.cc … DEPENDS graph … [PRIVATE_LIBS fmt::fmt-header-only …])
+function(thimble_module NAME)
+  cmake_parse_arguments(M "" "" "SOURCES;DEPENDS;PRIVATE_LIBS" ${ARGN})
+  add_library(thimble_${NAME} STATIC ${M_SOURCES})
+  target_link_libraries(thimble_${NAME} PUBLIC thimble_flags)
+  foreach(DEP ${M_DEPENDS})
+    target_link_libraries(thimble_${NAME} PUBLIC thimble_${DEP})
+  endforeach()
+  target_link_libraries(thimble_${NAME} PRIVATE ${M_PRIVATE_LIBS})
+endfunction()
+
+# thimble_test(NAME SOURCES a_test.cc … DEPENDS base … [PRIVATE_LIBS …] [LABELS tsan …])
+# Makes the executable NAME and registers it with ctest.
+function(thimble_test NAME)
+  if(NOT THIMBLE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(T "" "" "SOURCES;DEPENDS;PRIVATE_LIBS;LABELS" ${ARGN})
+  add_executable(${NAME} ${T_SOURCES})
+  foreach(DEP ${T_DEPENDS})
+    target_link_libraries(${NAME} PRIVATE thimble_${DEP})
+  endforeach()
+  target_link_libraries(${NAME} PRIVATE thimble_flags ${T_PRIVATE_LIBS} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${NAME} COMMAND ${NAME} --gtest_brief=1)
+  set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT 300)
+endfunction()

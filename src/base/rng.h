@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random
+// Numbers: As Easy as 1, 2, 3", SC 2011). A number is a pure function of its
+// address (seed, step, stream, element), so a dropout mask that is recomputed is
+// the same mask, in any order and on any number of threads, and nothing has to
+// be stored. Uniform and normal numbers use exactly rounded arithmetic only (no
+// libm, whose last bit depends on the CPU), so they do not depend on the machine.
+//
+// Pure functions and immutable values: safe from every thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace thimble {
+
+using PhiloxBlock = std::array<uint32_t, 4>;
+using PhiloxKey = std::array<uint32_t, 2>;
+
+// The ten-round bijection of counters under `key`.
+constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, PhiloxKey key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0],
+               static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1],
+               static_cast<uint32_t>(a)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
+
+// Uniform in [0, 1): a multiple of 2^-24, hence exact in f32.
+constexpr float UniformFromBits(uint32_t bits) {
+  return static_cast<float>(bits >> 8) * 0x1p-24f;
+}
+
+// Two independent standard normal numbers (Box-Muller): radius from `a`, angle
+// from `b`. Always finite, at most 6.7 in magnitude.
+std::array<float, 2> NormalPairFromBits(uint32_t a, uint32_t b);
+
+// The numbers of one (seed, step, stream). `stream` names the consumer: an op's
+// index, or a constant above kFirstReservedStream for the rest of the library.
+// Different addresses never share a counter.
+class RandomStream {
+ public:
+  // Elements are four to a block, and the block's number is 32 bits wide.
+  static constexpr uint64_t kMaxElements = uint64_t{1} << 34;
+  static constexpr uint32_t kFirstReservedStream = 0xFFFFFF00;
+
+  constexpr RandomStream(uint64_t seed, uint64_t step, uint32_t stream)
+      : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
+        step_{static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)},
+        stream_(stream) {}
+
+  // The bits of elements 4*block .. 4*block+3.
+  constexpr PhiloxBlock Block(uint32_t block) const {
+    return Philox4x32({block, step_[0], step_[1], stream_}, key_);
+  }
+
+  // REQUIRES, for all three: element < kMaxElements. Whoever needs many numbers
+  // takes whole Blocks: each call here computes a block of four.
+  uint32_t Bits(uint64_t element) const;
+  float Uniform(uint64_t element) const;
+  float Normal(uint64_t element) const;
+
+  // 64 bits for keying something else, such as a KeyedPermutation.
+  constexpr uint64_t Key() const {
+    const PhiloxBlock bits = Block(0);
+    return (uint64_t{bits[1]} << 32) | bits[0];
+  }
+
+ private:
+  PhiloxKey key_;
+  std::array<uint32_t, 2> step_;
+  uint32_t stream_;
+};
+
+}  // namespace thimble

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/elementwise/elementwise.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/simd-inl.h"
+#include "kernels/target.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+// y[i] = f(in[i]...) over [0, n): whole vectors, then a masked one, so that
+// nothing past n is read or written.
+template <typename F, typename... In>
+HWY_INLINE void Map(size_t n, const F& f, float* y, const In*... in) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(f(hn::LoadU(d, in + i)...), d, y + i);
+  }
+  if (i == n) return;
+  StoreFirst(f(LoadFirst(d, in + i, n - i)...), d, y + i, n - i);
+}
+
+void AddRange(size_t n, const float* a, const float* b, float* y) {
+  Map(n, [](V u, V v) HWY_ATTR { return hn::Add(u, v); }, y, a, b);
+}
+
+// The comparison, unlike Max, keeps a NaN: a diverged run must show.
+HWY_INLINE V ReluOf(V x) {
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(D())), x);
+}
+
+void ReluRange(size_t n, const float* x, float* y) {
+  Map(n, [](V v) HWY_ATTR { return ReluOf(v); }, y, x);
+}
+
+void ReluGradRange(size_t n, const float* y, const float* grad_y,
+                   float* grad_x) {
+  Map(
+      n,
+      [](V out, V grad) HWY_ATTR {
+        return hn::IfThenElseZero(hn::Gt(out, hn::Zero(D())), grad);
+      },
+      grad_x, y, grad_y);
+}
+
+// Eight elements are one byte of the mask, so this works on vectors of at most
+// eight lanes: the mask's bytes are then whole.
+using D8 = hn::CappedTag<float, 8>;
+
+void ReluWithMaskRange(size_t n, const float* x, float* y, uint8_t* mask) {
+  const D8 d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t i = 0; i < n; i += 8) {
+    uint8_t bits = 0;
+    for (size_t part = 0; part < 8 && i + part < n; part += lanes) {
+      const size_t at = i + part;
+      const size_t count = HWY_MIN(n - at, lanes);
+      const auto v =
+          count == lanes ? hn::LoadU(d, x + at) : LoadFirst(d, x + at, count);
+      uint8_t stored[8] = {};
+      hn::StoreMaskBits(d, hn::Gt(v, hn::Zero(d)), stored);
+      bits = static_cast<uint8_t>(bits | (stored[0] << part));
+      const auto out = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v);
+      if (count == lanes) {
+        hn::StoreU(out, d, y + at);
+      } else {
+        StoreFirst(out, d, y + at, count);
+      }
+    }
+    mask[i / 8] = bits;
+  }
+}
+
+void ReluGradFromMaskRange(size_t n, const uint8_t* mask, const float* grad_y,
+                           float* grad_x) {
+  const D8 d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t i = 0; i < n; i += 8) {
+    for (size_t part = 0; part < 8 && i + part < n; part += lanes) {
+      const size_t at = i + part;
+      // LoadMaskBits may read eight bytes.
+      const uint8_t bits[8] = {static_cast<uint8_t>(mask[i / 8] >> part)};
+      const auto on = hn::LoadMaskBits(d, bits);
+      const size_t count = HWY_MIN(n - at, lanes);
+      if (count == lanes) {
+        const auto grad = hn::LoadU(d, grad_y + at);
+        hn::StoreU(hn::IfThenElseZero(on, grad), d, grad_x + at);
+      } else {
+        const auto grad = LoadFirst(d, grad_y + at, count);
+        StoreFirst(hn::IfThenElseZero(on, grad), d, grad_x + at, count);
+      }
+    }
+  }
+}
+
+void NormalizeU8Plane(size_t n, const uint8_t* x, float scale, float shift,
+                      float* y) {
+  const D d;
+  const hn::Rebind<uint8_t, D> d8;
+  const hn::Rebind<int32_t, D> d32;
+  const size_t lanes = hn::Lanes(d);
+  const V s = hn::Set(d, scale);
+  const V t = hn::Set(d, shift);
+  const auto convert = [&](auto bytes) HWY_ATTR {
+    return hn::MulAdd(hn::ConvertTo(d, hn::PromoteTo(d32, bytes)), s, t);
+  };
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(convert(hn::LoadU(d8, x + i)), d, y + i);
+  }
+  if (i == n) return;
+  HWY_ALIGN uint8_t rest[HWY_MAX_BYTES] = {};
+  for (size_t k = 0; i + k < n; ++k) rest[k] = x[i + k];
+  StoreFirst(convert(hn::LoadU(d8, rest)), d, y + i, n - i);
+}
+
+void AddScalarRange(size_t n, const float* x, float bias, float* y) {
+  const V b = hn::Set(D(), bias);
+  Map(n, [b](V v) HWY_ATTR { return hn::Add(v, b); }, y, x);
+}
+
+// Sum of n elements: one vector of partial sums, folded at the end.
+float SumRange(size_t n, const float* x) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  V sum = hn::Zero(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) sum = hn::Add(sum, hn::LoadU(d, x + i));
+  if (i < n) {
+    sum = hn::Add(sum, LoadFirst(d, x + i, n - i));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// Rows of one pixel: channels [begin, end) of every image, lanes over channels.
+void SumRows(size_t images, size_t stride, size_t n, const float* x,
+             float* sums) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  size_t c = 0;
+  for (; c + lanes <= n; c += lanes) {
+    V sum = hn::Zero(d);
+    for (size_t i = 0; i < images; ++i) {
+      sum = hn::Add(sum, hn::LoadU(d, x + i * stride + c));
+    }
+    hn::StoreU(sum, d, sums + c);
+  }
+  if (c == n) return;
+  V sum = hn::Zero(d);
+  for (size_t i = 0; i < images; ++i) {
+    sum = hn::Add(sum, LoadFirst(d, x + i * stride + c, n - c));
+  }
+  StoreFirst(sum, d, sums + c, n - c);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thimble::kernels {
+namespace {
+
+// Elements per block of work: a multiple of 8, so that each byte of a mask has
+// one writer.
+constexpr int64_t kBlock = 4096;
+
+// Calls run(begin, count) for blocks of [0, n), spread over the threads.
+template <typename F>
+void ForBlocks(int64_t n, const KernelContext& context, const F& run) {
+  context.pool->ParallelFor(
+      (n + kBlock - 1) / kBlock, [&](int64_t begin, int64_t end, int) {
+        const int64_t first = begin * kBlock;
+        const int64_t last = end * kBlock < n ? end * kBlock : n;
+        run(first, static_cast<size_t>(last - first));
+      });
+}
+
+}  // namespace
+
+void Add(int64_t n, const float* a, const float* b, float* y,
+         const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(AddRange).Get();
+  ForBlocks(n, context, [&](int64_t i, size_t count) {
+    run(count, a + i, b + i, y + i);
+  });
+}
+
+void Relu(int64_t n, const float* x, float* y, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(ReluRange).Get();
+  ForBlocks(n, context,
+            [&](int64_t i, size_t count) { run(count, x + i, y + i); });
+}
+
+void ReluWithMask(int64_t n, const float* x, float* y, uint8_t* mask,
+                  const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(ReluWithMaskRange).Get();
+  ForBlocks(n, context, [&](int64_t i, size_t count) {
+    run(count, x + i, y + i, mask + i / 8);
+  });
+}
+
+void ReluGradFromOutput(int64_t n, const float* y, const float* grad_y,
+                        float* grad_x, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(ReluGradRange).Get();
+  ForBlocks(n, context, [&](int64_t i, size_t count) {
+    run(count, y + i, grad_y + i, grad_x + i);
+  });
+}
+
+void ReluGradFromMask(int64_t n, const uint8_t* mask, const float* grad_y,
+                      float* grad_x, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(ReluGradFromMaskRange).Get();
+  ForBlocks(n, context, [&](int64_t i, size_t count) {
+    run(count, mask + i / 8, grad_y + i, grad_x + i);
+  });
+}
+
+void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,
+                 const uint8_t* x, const float* scale, const float* shift,
+                 float* y, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(NormalizeU8Plane).Get();
+  context.pool->ParallelFor(
+      images * channels, [&](int64_t begin, int64_t end, int) {
+        for (int64_t plane = begin; plane < end; ++plane) {
+          run(static_cast<size_t>(pixels), x + plane * pixels,
+              scale[plane % channels], shift[plane % channels],
+              y + plane * pixels);
+        }
+      });
+}
+
+void BiasAdd(int64_t images, int64_t channels, int64_t pixels, const float* x,
+             const float* bias, float* y, const KernelContext& context) {
+  const auto add = THIMBLE_DISPATCH(AddRange).Get();
+  const auto add_scalar = THIMBLE_DISPATCH(AddScalarRange).Get();
+  context.pool->ParallelFor(images, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t at = i * channels * pixels;
+      if (pixels == 1) {
+        add(static_cast<size_t>(channels), x + at, bias, y + at);
+        continue;
+      }
+      for (int64_t c = 0; c < channels; ++c) {
+        add_scalar(static_cast<size_t>(pixels), x + at + c * pixels, bias[c],
+                   y + at + c * pixels);
+      }
+    }
+  });
+}
+
+void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
+              const float* grad_y, float* grad_bias,
+              const KernelContext& context) {
+  if (pixels == 1) {
+    // Lanes run over channels; blocks of them keep each sum with one thread.
+    constexpr int64_t kChannels = 64;
+    const auto sum_rows = THIMBLE_DISPATCH(SumRows).Get();
+    context.pool->ParallelFor(
+        (channels + kChannels - 1) / kChannels,
+        [&](int64_t begin, int64_t end, int) {
+          const int64_t first = begin * kChannels;
+          const int64_t last =
+              end * kChannels < channels ? end * kChannels : channels;
+          sum_rows(static_cast<size_t>(images), static_cast<size_t>(channels),
+                   static_cast<size_t>(last - first), grad_y + first,
+                   grad_bias + first);
+        });
+    return;
+  }
+  const auto sum = THIMBLE_DISPATCH(SumRange).Get();
+  context.pool->ParallelFor(channels, [&](int64_t begin, int64_t end, int) {
+    for (int64_t c = begin; c < end; ++c) {
+      float total = 0.0f;
+      for (int64_t i = 0; i < images; ++i) {
+        total += sum(static_cast<size_t>(pixels),
+                     grad_y + (i * channels + c) * pixels);
+      }
+      grad_bias[c] = total;
+    }
+  });
+}
+
+}  // namespace thimble::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Element-by-element kernels on f32 tensors, and their gradients. All pointers
+// are 4-byte aligned at least; counts are elements. `y` may be the same pointer
+// as an input of the same size wherever the comment says "in place". Each output
+// element depends on one position of the inputs, so results do not depend on the
+// thread count. No scratch.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/context.h"
+
+namespace thimble::kernels {
+
+// y = a + b. In place on a or b.
+void Add(int64_t n, const float* a, const float* b, float* y,
+         const KernelContext& context);
+
+// y = max(x, 0); NaN stays NaN. In place.
+void Relu(int64_t n, const float* x, float* y, const KernelContext& context);
+
+// As Relu, and bit i of `mask` tells whether x[i] > 0. (n+7)/8 bytes are
+// written; bits past n are 0. In place on x.
+void ReluWithMask(int64_t n, const float* x, float* y, uint8_t* mask,
+                  const KernelContext& context);
+
+// grad_x = y > 0 ? grad_y : 0, from the forward output. In place on grad_y or y.
+void ReluGradFromOutput(int64_t n, const float* y, const float* grad_y,
+                        float* grad_x, const KernelContext& context);
+
+// grad_x = mask ? grad_y : 0. In place on grad_y.
+void ReluGradFromMask(int64_t n, const uint8_t* mask, const float* grad_y,
+                      float* grad_x, const KernelContext& context);
+
+// Images as bytes into f32: y[i, c, p] = x[i, c, p] * scale[c] + shift[c].
+void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,
+                 const uint8_t* x, const float* scale, const float* shift,
+                 float* y, const KernelContext& context);
+
+// y[i, c, p] = x[i, c, p] + bias[c]; pixels = 1 for rows of features. In place.
+void BiasAdd(int64_t images, int64_t channels, int64_t pixels, const float* x,
+             const float* bias, float* y, const KernelContext& context);
+
+// grad_bias[c] = sum over i, p of grad_y[i, c, p], in index order of (i, p).
+void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
+              const float* grad_y, float* grad_bias,
+              const KernelContext& context);
+
+}  // namespace thimble::kernels

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/elementwise/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "kernels/elementwise/reference.h"
+#include "kernels/testing.h"
+
+namespace thimble::kernels {
+namespace {
+
+using testing::FillRandom;
+using testing::ForEachTarget;
+using testing::GuardedBuffer;
+using testing::SumErrorBound;
+using testing::TestContext;
+
+// Lengths 0 … 2·lanes+1 of the widest target, and some that split over blocks.
+std::vector<int64_t> Lengths() {
+  std::vector<int64_t> lengths;
+  for (int64_t n = 0; n <= 33; ++n) lengths.push_back(n);
+  lengths.insert(lengths.end(), {4095, 4096, 4097, 20001});
+  return lengths;
+}
+
+// Runs body(n, misalign, threads) for every target, length and misalignment.
+template <typename F>
+void ForEachCase(const F& body) {
+  ForEachTarget([&] {
+    for (int64_t n : Lengths()) {
+      for (size_t misalign : {0, 1, 3}) {
+        SCOPED_TRACE(::testing::Message() << "n=" << n << " at " << misalign);
+        body(n, misalign, 1 + static_cast<int>(n % 3));
+      }
+    }
+  });
+}
+
+TEST(Elementwise, AddMatchesReferenceAlsoInPlace) {
+  ForEachCase([](int64_t n, size_t misalign, int threads) {
+    const auto size = static_cast<size_t>(n);
+    GuardedBuffer<float> a(size, misalign), b(size), y(size, misalign);
+    std::vector<float> want(size);
+    FillRandom(a.span(), 1);
+    FillRandom(b.span(), 2);
+    reference::Add(n, a.data(), b.data(), want.data());
+    TestContext context(threads);
+    Add(n, a.data(), b.data(), y.data(), *context);
+    Add(n, a.data(), b.data(), a.data(), *context);
+    for (size_t i = 0; i < size; ++i) {
+      ASSERT_EQ(y[i], want[i]);
+      ASSERT_EQ(a[i], want[i]);
+    }
+    y.CheckGuards("y");
+    a.CheckGuards("a");
+  });
+}
+
+TEST(Elementwise, ReluAndItsGradientsMatchReference) {
+  ForEachCase([](int64_t n, size_t misalign, int threads) {
+    const auto size = static_cast<size_t>(n);
+    const size_t bytes = (size + 7) / 8;
+    GuardedBuffer<float> x(size, misalign), y(size), y2(size, misalign);
+    GuardedBuffer<float> grad(size, misalign), gx(size), gx2(size);
+    GuardedBuffer<uint8_t> mask(bytes, misalign);
+    FillRandom(x.span(), 3);
+    FillRandom(grad.span(), 4);
+    if (n > 2) x[2] = 0.0f;  // the gradient at 0 is 0
+    std::vector<float> want(size), want_grad(size);
+    std::vector<uint8_t> want_mask(bytes);
+    reference::Relu(n, x.data(), want.data());
+    reference::ReluMask(n, x.data(), want_mask.data());
+    reference::ReluGradFromOutput(n, want.data(), grad.data(),
+                                  want_grad.data());
+    TestContext context(threads);
+    Relu(n, x.data(), y.data(), *context);
+    ReluWithMask(n, x.data(), y2.data(), mask.data(), *context);
+    ReluGradFromOutput(n, y.data(), grad.data(), gx.data(), *context);
+    ReluGradFromMask(n, mask.data(), grad.data(), gx2.data(), *context);
+    ReluGradFromOutput(n, y.data(), grad.data(), grad.data(), *context);
+    ReluWithMask(n, x.data(), x.data(), mask.data(), *context);
+    for (size_t i = 0; i < size; ++i) {
+      ASSERT_EQ(y[i], want[i]);
+      ASSERT_EQ(y2[i], want[i]);
+      ASSERT_EQ(x[i], want[i]);
+      ASSERT_EQ(gx[i], want_grad[i]);
+      ASSERT_EQ(gx2[i], want_grad[i]);
+      ASSERT_EQ(grad[i], want_grad[i]);
+    }
+    for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(mask[i], want_mask[i]);
+    for (const auto* buffer : {&x, &y, &y2, &grad, &gx, &gx2}) {
+      buffer->CheckGuards("relu");
+    }
+    mask.CheckGuards("mask");
+  });
+}
+
+TEST(Elementwise, ReluLetsNanThrough) {
+  ForEachTarget([] {
+    GuardedBuffer<float> x(20), y(20);
+    FillRandom(x.span(), 5);
+    x[7] = std::numeric_limits<float>::quiet_NaN();
+    TestContext context(1);
+    Relu(20, x.data(), y.data(), *context);
+    EXPECT_TRUE(std::isnan(y[7]));
+  });
+}
+
+// Channels and pixels around vector lengths, one image to several.
+const std::tuple<int64_t, int64_t, int64_t> kImages[] = {
+    {1, 1, 1},  {3, 2, 49},  {2, 5, 16},   {4, 3, 17}, {2, 7, 784},
+    {9, 10, 1}, {33, 65, 1}, {5, 130, 1},  {1, 1, 33}};
+
+TEST(Elementwise, BiasAndNormalizeMatchReference) {
+  ForEachTarget([] {
+    for (const auto& [images, channels, pixels] : kImages) {
+      SCOPED_TRACE(::testing::Message()
+                   << images << "x" << channels << "x" << pixels);
+      const auto size = static_cast<size_t>(images * channels * pixels);
+      const auto c = static_cast<size_t>(channels);
+      GuardedBuffer<float> x(size, 1), y(size, 3), bias(c, 1), scale(c);
+      GuardedBuffer<uint8_t> bytes(size, 5);
+      FillRandom(x.span(), 6);
+      FillRandom(bias.span(), 7);
+      FillRandom(scale.span(), 8);
+      for (size_t i = 0; i < size; ++i) {
+        bytes[i] = static_cast<uint8_t>(i * 37 % 256);
+      }
+      std::vector<float> want(size), want_normal(size);
+      reference::BiasAdd(images, channels, pixels, x.data(), bias.data(),
+                         want.data());
+      TestContext context(2);
+      BiasAdd(images, channels, pixels, x.data(), bias.data(), y.data(),
+              *context);
+      for (size_t i = 0; i < size; ++i) ASSERT_EQ(y[i], want[i]);
+      reference::NormalizeU8(images, channels, pixels, bytes.data(),
+                             scale.data(), bias.data(), want_normal.data());
+      NormalizeU8(images, channels, pixels, bytes.data(), scale.data(),
+                  bias.data(), y.data(), *context);
+      for (size_t i = 0; i < size; ++i) {
+        ASSERT_NEAR(y[i], want_normal[i], SumErrorBound(1, 256.0));
+      }
+      y.CheckGuards("y");
+    }
+  });
+}
+
+TEST(Elementwise, BiasGradMatchesReferenceForAnyThreadCount) {
+  ForEachTarget([] {
+    for (const auto& [images, channels, pixels] : kImages) {
+      const auto size = static_cast<size_t>(images * channels * pixels);
+      const auto c = static_cast<size_t>(channels);
+      GuardedBuffer<float> grad(size, 1);
+      FillRandom(grad.span(), 9);
+      const std::vector<double> wide(grad.data(), grad.data() + size);
+      std::vector<double> want(c);
+      reference::BiasGrad(images, channels, pixels, wide.data(), want.data());
+      std::vector<float> first;
+      for (int threads : {1, 2, 3}) {
+        TestContext context(threads);
+        GuardedBuffer<float> got(c, 1);
+        BiasGrad(images, channels, pixels, grad.data(), got.data(), *context);
+        got.CheckGuards("grad_bias");
+        const auto terms = static_cast<double>(images * pixels);
+        for (size_t i = 0; i < c; ++i) {
+          ASSERT_NEAR(got[i], want[i], SumErrorBound(images * pixels, terms));
+        }
+        const std::vector<float> bits(got.data(), got.data() + c);
+        if (threads == 1) first = bits;
+        ASSERT_EQ(bits, first);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace thimble::kernels

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The identity shortcut across a change of shape: every stride-th row and column
+// of each plane, then channels of zeros behind the existing ones. Planar f32, no
+// aliasing, no scratch.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/context.h"
+
+namespace thimble::kernels {
+
+struct ShortcutShape {
+  int64_t in_channels = 1;
+  int64_t height = 1;
+  int64_t width = 1;
+  int64_t out_channels = 1;  // ≥ in_channels
+  int64_t stride = 1;
+
+  int64_t out_height() const { return (height + stride - 1) / stride; }
+  int64_t out_width() const { return (width + stride - 1) / stride; }
+};
+
+// y[i, c, h, w] = c < in_channels ? x[i, c, h*stride, w*stride] : 0
+void Shortcut(const ShortcutShape& shape, int64_t images, const float* x,
+              float* y, const KernelContext& context);
+
+// grad_x: grad_y's first in_channels planes at the sampled places, 0 elsewhere.
+void ShortcutGrad(const ShortcutShape& shape, int64_t images,
+                  const float* grad_y, float* grad_x,
+                  const KernelContext& context);
+
+}  // namespace thimble::kernels

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batch normalisation over planar images [images, channels, pixels], f32.
+// Statistics are per channel over images and pixels; a channel belongs to one
+// thread, which merges per-image partial sums in index order (variances by
+// Chan's formula, never E[x²]−E[x]²). No scratch.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/context.h"
+
+namespace thimble::kernels {
+
+struct BatchNormShape {
+  int64_t channels = 1;
+  int64_t pixels = 1;
+};
+
+// mean[c] and the biased variance[c] of the batch, and
+// y = (x − mean) / sqrt(variance + epsilon) * gamma + beta. In place on x.
+void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
+                    const float* x, const float* gamma, const float* beta,
+                    float* y, float* mean, float* variance,
+                    const KernelContext& context);
+
+// y from given statistics (running ones). In place on x.
+void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,
+                    const float* x, const float* gamma, const float* beta,
+                    const float* mean, const float* variance, float* y,
+                    const KernelContext& context);
+
+// From the forward input x and the batch's statistics: with
+// x̂ = (x − mean) / sqrt(variance + epsilon), m = images * pixels,
+//   grad_beta = Σ grad_y,  grad_gamma = Σ grad_y x̂,
+//   grad_x = gamma / sqrt(variance + epsilon)
+//            * (grad_y − grad_beta/m − x̂ grad_gamma/m).
+// grad_x may be null (only parameters wanted). In place on grad_y or x.
+void BatchNormGrad(const BatchNormShape& shape, int64_t images, float epsilon,
+                   const float* x, const float* gamma, const float* mean,
+                   const float* variance, const float* grad_y, float* grad_x,
+                   float* grad_gamma, float* grad_beta,
+                   const KernelContext& context);
+
+// next = (1 − momentum) * running + momentum * batch, where the batch variance
+// is made unbiased: variance * count / (count − 1), count = images * pixels
+// (count 1: as it is). In place on the running values.
+void BatchNormUpdateRunning(int64_t channels, int64_t count, float momentum,
+                            const float* mean, const float* variance,
+                            const float* running_mean,
+                            const float* running_variance, float* next_mean,
+                            float* next_variance,
+                            const KernelContext& context);
+
+}  // namespace thimble::kernels

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/target.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "base/check.h"
+
+namespace thimble::kernels {
+namespace {
+
+struct TargetList {
+  std::array<Target, kTargets> targets{};
+  size_t count = 0;
+};
+
+TargetList Detect() {
+  TargetList list;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  // The sets that Highway's targets of the same names compile for.
+  const bool sse4 = __builtin_cpu_supports("sse4.2") &&
+                    __builtin_cpu_supports("aes") &&
+                    __builtin_cpu_supports("pclmul");
+  const bool avx2 = sse4 && __builtin_cpu_supports("avx2") &&
+                    __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("bmi2");
+  const bool avx3 = avx2 && __builtin_cpu_supports("avx512f") &&
+                    __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512cd") &&
+                    __builtin_cpu_supports("avx512dq") &&
+                    __builtin_cpu_supports("avx512vl");
+  if (sse4) list.targets[list.count++] = Target::kSse4;
+  if (avx2) list.targets[list.count++] = Target::kAvx2;
+  if (avx3) list.targets[list.count++] = Target::kAvx3;
+#elif defined(__aarch64__)
+  list.targets[list.count++] = Target::kNeon;
+#endif
+  return list;
+}
+
+const TargetList& Detected() {
+  static const TargetList list = Detect();
+  return list;
+}
+
+// The target that THIMBLE_TARGET names, else the best; -1 where there is none.
+int Choose() {
+  const std::span<const Target> supported = SupportedTargets();
+  if (supported.empty()) return -1;
+  const char* wanted = std::getenv("THIMBLE_TARGET");
+  if (wanted == nullptr || *wanted == '\0') {
+    return static_cast<int>(supported.back());
+  }
+  for (Target target : supported) {
+    if (TargetName(target) == wanted) return static_cast<int>(target);
+  }
+  return -1;
+}
+
+std::atomic<int>& Active() {
+  static std::atomic<int> active{Choose()};
+  return active;
+}
+
+}  // namespace
+
+std::string_view TargetName(Target target) {
+  switch (target) {
+    case Target::kSse4:
+      return "sse4";
+    case Target::kAvx2:
+      return "avx2";
+    case Target::kAvx3:
+      return "avx512";
+    case Target::kNeon:
+      return "neon";
+  }
+  return "?";
+}
+
+std::span<const Target> SupportedTargets() {
+  return {Detected().targets.data(), Detected().count};
+}
+
+Status CheckCpu() {
+  if (SupportedTargets().empty()) {
+    return Status::Failed(
+        "this CPU lacks SSE4.2, AES and PCLMUL, the least that the kernels "
+        "need; use a machine from 2011 or later");
+  }
+  if (Active().load(std::memory_order_relaxed) < 0) {
+    std::string names;
+    for (Target target : SupportedTargets()) {
+      names += names.empty() ? "" : ", ";
+      names += TargetName(target);
+    }
+    return Status::Usage("THIMBLE_TARGET names no target that this CPU runs; "
+                         "unset it or use one of: " + names);
+  }
+  return Status::Ok();
+}
+
+Target ActiveTarget() {
+  const int active = Active().load(std::memory_order_relaxed);
+  TH_CHECK(active >= 0);  // CheckCpu was not called, or its answer ignored
+  return static_cast<Target>(active);
+}
+
+void ForceTarget(Target target) {
+  Active().store(static_cast<int>(target), std::memory_order_relaxed);
+}
+
+}  // namespace thimble::kernels
