@@ -27,8 +27,12 @@ function(thimble_module NAME)
   target_link_libraries(thimble_${NAME} PRIVATE ${M_PRIVATE_LIBS})
 endfunction()
 
+# All tests with the label tsan, so that they can be built alone.
+add_custom_target(tsan_tests)
+
 # thimble_test(NAME SOURCES a_test.cc … DEPENDS base … [PRIVATE_LIBS …] [LABELS tsan …])
-# Makes the executable NAME and registers it with ctest.
+# Makes the executable NAME and registers it with ctest. Labels that scripts/test
+# knows: tsan (also run under ThreadSanitizer), long (only run with --long).
 function(thimble_test NAME)
   if(NOT THIMBLE_TESTS)
     return()
@@ -41,4 +45,7 @@ function(thimble_test NAME)
   target_link_libraries(${NAME} PRIVATE thimble_flags ${T_PRIVATE_LIBS} GTest::gtest GTest::gtest_main)
   add_test(NAME ${NAME} COMMAND ${NAME} --gtest_brief=1)
   set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT 300)
+  if("tsan" IN_LIST T_LABELS)
+    add_dependencies(tsan_tests ${NAME})
+  endif()
 endfunction()

@@ -25,7 +25,7 @@ uint64_t Mix(uint64_t x) {
 
 KeyedPermutation::KeyedPermutation(uint64_t n, uint64_t key) : n_(n) {
   TH_CHECK(n >= 1 && n <= kMaxSize);
-  half_bits_ = (std::bit_width(n - 1) + 1) / 2;
+  half_bits_ = static_cast<int>((std::bit_width(n - 1) + 1) / 2);
   for (size_t round = 0; round < kRounds; ++round) {
     round_keys_[round] = RandomStream(key, round, 0).Key();
   }

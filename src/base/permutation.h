@@ -27,8 +27,8 @@ class KeyedPermutation {
   uint64_t operator()(uint64_t i) const;
 
  private:
-  // Four rounds make a strong permutation of a large domain; tiny domains, where
-  // a round function has only one or two bits, need more to look random.
+  // Four rounds make a strong permutation of a large domain; tiny domains,
+  // where a round function has only one or two bits, need more to look random.
   static constexpr size_t kRounds = 8;
 
   uint64_t Encrypt(uint64_t x) const;

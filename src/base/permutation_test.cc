@@ -70,7 +70,8 @@ TEST(KeyedPermutation, SendsAnIndexEverywhereEquallyOften) {
     }
     double chi_squared = 0;
     const double expected = double{kKeys} / kSize;
-    for (int c : count) chi_squared += (c - expected) * (c - expected) / expected;
+    for (int c : count)
+      chi_squared += (c - expected) * (c - expected) / expected;
     // 49 degrees of freedom: mean 49, deviation sqrt(98); five of them.
     EXPECT_LT(chi_squared, 49 + 5 * std::sqrt(98.0)) << index;
   }

@@ -2,10 +2,11 @@
 //
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random
 // Numbers: As Easy as 1, 2, 3", SC 2011). A number is a pure function of its
-// address (seed, step, stream, element), so a dropout mask that is recomputed is
-// the same mask, in any order and on any number of threads, and nothing has to
-// be stored. Uniform and normal numbers use exactly rounded arithmetic only (no
-// libm, whose last bit depends on the CPU), so they do not depend on the machine.
+// address (seed, step, stream, element), so a dropout mask that is recomputed
+// is the same mask, in any order and on any number of threads, and nothing has
+// to be stored. Uniform and normal numbers use exactly rounded arithmetic only
+// (no libm, whose last bit depends on the CPU), so they do not depend on the
+// machine.
 //
 // Pure functions and immutable values: safe from every thread.
 #pragma once

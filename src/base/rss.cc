@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/rss.h"
+#include "thimble/rss.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -37,10 +37,10 @@ void Sha256::Compress(const uint8_t* block) {
   std::array<uint32_t, 64> w;
   for (size_t t = 0; t < 16; ++t) w[t] = LoadBigEndian(block + 4 * t);
   for (size_t t = 16; t < 64; ++t) {
-    const uint32_t s0 = std::rotr(w[t - 15], 7) ^ std::rotr(w[t - 15], 18) ^
-                        (w[t - 15] >> 3);
-    const uint32_t s1 = std::rotr(w[t - 2], 17) ^ std::rotr(w[t - 2], 19) ^
-                        (w[t - 2] >> 10);
+    const uint32_t s0 =
+        std::rotr(w[t - 15], 7) ^ std::rotr(w[t - 15], 18) ^ (w[t - 15] >> 3);
+    const uint32_t s1 =
+        std::rotr(w[t - 2], 17) ^ std::rotr(w[t - 2], 19) ^ (w[t - 2] >> 10);
     w[t] = w[t - 16] + s0 + w[t - 7] + s1;
   }
   auto [a, b, c, d, e, f, g, h] = state_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/size.h"
+#include "thimble/size.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/size.h"
+#include "thimble/size.h"
 
 #include <gtest/gtest.h>
 
@@ -51,11 +51,31 @@ TEST(ParseSize, AcceptsZeroAndTheLargestSize) {
 }
 
 TEST(ParseSize, RefusesEverythingElseAndNamesTheForms) {
-  for (const char* text :
-       {"", " ", "MB", "-1", "-1MB", "+1", ".5MB", "5.", "5.MB", "6.7XB", "6.7M",
-        "1.5", "1.5B", "1e6", "1,000", "0x10", "6.7MB ", " 6.7MB", "6.7.1MB",
-        "18446744073709551616", "99999999999999999999999MB", "18446744.1TB",
-        "nan", "inf", "7 m b"}) {
+  for (const char* text : {"",
+                           " ",
+                           "MB",
+                           "-1",
+                           "-1MB",
+                           "+1",
+                           ".5MB",
+                           "5.",
+                           "5.MB",
+                           "6.7XB",
+                           "6.7M",
+                           "1.5",
+                           "1.5B",
+                           "1e6",
+                           "1,000",
+                           "0x10",
+                           "6.7MB ",
+                           " 6.7MB",
+                           "6.7.1MB",
+                           "18446744073709551616",
+                           "99999999999999999999999MB",
+                           "18446744.1TB",
+                           "nan",
+                           "inf",
+                           "7 m b"}) {
     const auto parsed = ParseSize(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().code(), StatusCode::kUsage) << text;

@@ -30,8 +30,9 @@ struct Conv2dShape {
   }
 };
 
-// y[i, o, h, w] = sum over c, kh, kw of
-//     x[i, c, h*stride + kh - padding, w*stride + kw - padding] * w[o, c, kh, kw]
+// y[i, o, h, w] = sum over c, kh, kw of w[o, c, kh, kw] *
+//     x[i, c, h*stride + kh - padding, w*stride + kw - padding]
+// in the index order of (c, kh, kw).
 Workspace Conv2dForwardWorkspace(const Conv2dShape& shape);
 void Conv2dForward(const Conv2dShape& shape, int64_t images, const float* x,
                    const float* w, float* y, const KernelContext& context);
@@ -42,7 +43,8 @@ void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
                      const float* grad_y, const float* w, float* grad_x,
                      const KernelContext& context);
 
-// grad_w = sum over images and pixels, images in index order.
+// grad_w = sum over images and pixels: images in index order, each as partial
+// sums over blocks of rows that depend on the shape only. Zeros for no images.
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape);
 void Conv2dGradWeight(const Conv2dShape& shape, int64_t images, const float* x,
                       const float* grad_y, float* grad_w,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The identity shortcut across a change of shape: every stride-th row and column
-// of each plane, then channels of zeros behind the existing ones. Planar f32, no
-// aliasing, no scratch.
+// The identity shortcut across a change of shape: every stride-th row and
+// column of each plane, then channels of zeros behind the existing ones. Planar
+// f32, no aliasing, no scratch.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,8 @@ void LinearGradInput(const LinearShape& shape, int64_t rows,
                      const float* grad_y, const float* w, float* grad_x,
                      const KernelContext& context);
 
-// grad_w[o, i] = sum over r of grad_y[r, o] * x[r, i], r in index order.
+// grad_w[o, i] = sum over r of grad_y[r, o] * x[r, i], r in index order (as
+// partial sums over 256 rows each). Zeros for no rows.
 Workspace LinearGradWeightWorkspace(const LinearShape& shape);
 void LinearGradWeight(const LinearShape& shape, int64_t rows, const float* x,
                       const float* grad_y, float* grad_w,

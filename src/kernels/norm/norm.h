@@ -2,8 +2,12 @@
 //
 // Batch normalisation over planar images [images, channels, pixels], f32.
 // Statistics are per channel over images and pixels; a channel belongs to one
-// thread, which merges per-image partial sums in index order (variances by
-// Chan's formula, never E[x²]−E[x]²). No scratch.
+// thread, which merges partial sums of each image in index order, in f64
+// (variances by Chan's formula, never E[x²]−E[x]²). No scratch.
+//
+// A partial sum is f32 over at most kBatchNormPiece pixels in at least
+// kBatchNormChains interleaved chains, so errors do not grow with the batch;
+// rows of features (pixels = 1) are summed in f64.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +16,9 @@
 
 namespace thimble::kernels {
 
+inline constexpr int64_t kBatchNormPiece = 1024;
+inline constexpr int64_t kBatchNormChains = 16;
+
 struct BatchNormShape {
   int64_t channels = 1;
   int64_t pixels = 1;
@@ -19,6 +26,8 @@ struct BatchNormShape {
 
 // mean[c] and the biased variance[c] of the batch, and
 // y = (x − mean) / sqrt(variance + epsilon) * gamma + beta. In place on x.
+// y is, to the bit, what BatchNormApply makes of x and the two results.
+// REQUIRES: images > 0.
 void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
                     const float* x, const float* gamma, const float* beta,
                     float* y, float* mean, float* variance,
@@ -49,7 +58,6 @@ void BatchNormUpdateRunning(int64_t channels, int64_t count, float momentum,
                             const float* mean, const float* variance,
                             const float* running_mean,
                             const float* running_variance, float* next_mean,
-                            float* next_variance,
-                            const KernelContext& context);
+                            float* next_variance, const KernelContext& context);
 
 }  // namespace thimble::kernels

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pooling of planar images [images, channels, height, width], f32, square
-// windows. No aliasing, no scratch; a plane belongs to one thread.
+// windows. No aliasing, no scratch; a plane belongs to one thread. Gradients
+// add up what an input gets from each of its windows in an order that depends
+// on the shape alone.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +47,10 @@ void AveragePoolGrad(const PoolShape& shape, int64_t images,
                      const float* grad_y, float* grad_x,
                      const KernelContext& context);
 
-// y[i, c] = mean of the plane's pixels.
+// y[i, c] = mean of the plane's pixels: f64 sum of f32 sums over at most
+// kPoolPiece pixels in at least kPoolChains interleaved chains.
+inline constexpr int64_t kPoolPiece = 1024;
+inline constexpr int64_t kPoolChains = 16;
 void GlobalAveragePool(int64_t images, int64_t channels, int64_t pixels,
                        const float* x, float* y, const KernelContext& context);
 void GlobalAveragePoolGrad(int64_t images, int64_t channels, int64_t pixels,

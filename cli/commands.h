@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The subcommands. Each adds its options to the parser and, when it was chosen,
+// runs; the returned number is the process's exit code: 0 done, 1 failed, 2 the
+// command line was wrong.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "thimble/status.h"
+
+namespace thimble::cli {
+
+using Command = std::function<int()>;
+
+Command AddPlanCommand(CLI::App& app);
+Command AddTrainCommand(CLI::App& app);
+Command AddEvalCommand(CLI::App& app);
+
+// Prints "thimble: <message>" to stderr and returns the exit code for `status`.
+int Report(const Status& status);
+
+}  // namespace thimble::cli

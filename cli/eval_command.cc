@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+#include "options.h"
+#include "thimble/size.h"
+#include "thimble/trainer.h"
+
+namespace thimble::cli {
+namespace {
+
+struct Flags {
+  std::string from;
+  DataFlags data;
+  EvaluateOptions options{.batch = 100, .threads = 0, .budget = {}};
+  std::string budget;
+  bool json = false;
+};
+
+int Run(const Flags& flags) {
+  auto budget = ParseBudget(flags.budget);
+  if (!budget.ok()) return Report(budget.status());
+  auto data = OpenData(flags.data);
+  if (!data.ok()) return Report(data.status());
+  EvaluateOptions options = flags.options;
+  options.budget = *budget;
+  options.threads = ThreadsOrDefault(options.threads);
+  auto summary = Evaluate(flags.from, **data, options);
+  if (!summary.ok()) return Report(summary.status());
+  if (flags.json) {
+    std::printf(
+        "{\"model\":\"%s\",\"images\":%lld,\"test_loss\":%.9g,"
+        "\"test_accuracy\":%.9g,\"arena_bytes\":%llu,\"weights_sha256\":"
+        "\"%s\"}\n",
+        summary->model.c_str(), static_cast<long long>(summary->images),
+        summary->loss, summary->accuracy,
+        static_cast<unsigned long long>(summary->arena_bytes),
+        summary->weights_sha256.c_str());
+    return 0;
+  }
+  std::printf("%s on %lld test images: accuracy %.2f%%, loss %.4f, arena %s\n",
+              summary->model.c_str(), static_cast<long long>(summary->images),
+              100.0 * summary->accuracy, summary->loss,
+              FormatBytesUp(summary->arena_bytes).c_str());
+  return 0;
+}
+
+}  // namespace
+
+Command AddEvalCommand(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("eval", "Test weights that `train --out` wrote");
+  command->add_option("--from", flags->from, "The folder given to --out")
+      ->required();
+  AddDataFlags(*command, flags->data, /*required=*/true);
+  command->add_option("--batch", flags->options.batch,
+                      "Images per pass (default 100); changes no result")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  AddThreadsFlag(*command, flags->options.threads);
+  AddBudgetFlag(*command, flags->budget);
+  command->add_flag("--json", flags->json, "One JSON object");
+  command->footer("Example:\n  thimble eval --from run1 --data fashion-mnist");
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command-line tool: a thin layer over the public headers.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "commands.h"
+
+namespace thimble::cli {
+
+int Report(const Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "thimble: %s\n", status.message().c_str());
+  return status.code() == StatusCode::kUsage ? 2 : 1;
+}
+
+namespace {
+
+int Main(int argc, char** argv) {
+  CLI::App app("Thimble trains neural networks inside a number of bytes that "
+               "you name.",
+               "thimble");
+  app.set_version_flag("--version", THIMBLE_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  const Command plan = AddPlanCommand(app);
+  const Command train = AddTrainCommand(app);
+  const Command eval = AddEvalCommand(app);
+  app.footer(
+      "Example:\n"
+      "  thimble plan cnn --batch 100\n"
+      "  thimble train cnn --data fashion-mnist --epochs 5 --out run1\n"
+      "  thimble eval --from run1 --data fashion-mnist\n"
+      "`thimble COMMAND --help` tells more.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);  // --help, --version
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr,
+                 "thimble: %s\nRun `thimble --help`, or `thimble COMMAND "
+                 "--help`, for what is accepted.\n",
+                 e.what());
+    return 2;
+  }
+  if (app.got_subcommand("plan")) return plan();
+  if (app.got_subcommand("train")) return train();
+  return eval();
+}
+
+}  // namespace
+}  // namespace thimble::cli
+
+int main(int argc, char** argv) { return thimble::cli::Main(argc, argv); }

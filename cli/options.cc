@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <thread>
+
+#include "thimble/model.h"
+#include "thimble/size.h"
+
+namespace thimble::cli {
+namespace {
+
+std::string ModelList() {
+  std::string text;
+  for (const ModelName& m : ModelNames()) {
+    text += (text.empty() ? "" : "; ") + std::string(m.name) + ": " +
+            std::string(m.what);
+  }
+  return text;
+}
+
+}  // namespace
+
+void AddThreadsFlag(CLI::App& app, int& threads) {
+  app.add_option("--threads", threads,
+                 "Threads to run on (default: one per CPU). Results do not "
+                 "depend on it; workspace does")
+      ->check(CLI::Range(1, 256));
+}
+
+void AddBudgetFlag(CLI::App& app, std::string& budget) {
+  app.add_option("--budget", budget,
+                 "Refuse a plan that needs more, e.g. 6.7MB, 8MiB, 500kB");
+}
+
+void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
+  app.add_option("MODEL", flags.model, ModelList())->required();
+  app.add_option("--batch", flags.batch, "Images per step (default 100)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  AddThreadsFlag(app, flags.threads);
+  AddBudgetFlag(app, flags.budget);
+  app.add_option("--momentum", flags.optimizer.momentum,
+                 "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
+  app.add_option("--weight-decay", flags.optimizer.weight_decay,
+                 "L2 penalty on all parameters (default 5e-4)");
+  app.add_flag("--nesterov,!--no-nesterov", flags.optimizer.nesterov,
+               "Nesterov's form of the momentum step (default on)");
+}
+
+void AddDataFlags(CLI::App& app, DataFlags& flags, bool required) {
+  std::string names;
+  for (const DatasetSummary& d : KnownDatasets()) {
+    names += (names.empty() ? "" : ", ") + std::string(d.name);
+  }
+  app.add_option("--data", flags.data,
+                 "A data set's name (" + names +
+                     "), or a folder with MNIST-like IDX files")
+      ->required(required);
+  app.add_option("--data-dir", flags.data_dir,
+                 "Where the files of a named data set are");
+}
+
+int ThreadsOrDefault(int threads) {
+  if (threads > 0) return threads;
+  const unsigned cpus = std::thread::hardware_concurrency();
+  return cpus == 0 ? 1 : static_cast<int>(cpus > 256 ? 256 : cpus);
+}
+
+Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
+  return OpenDataset(flags.data, {.data_dir = flags.data_dir, .cache_dir = {}});
+}
+
+Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
+  ModelOptions options;
+  options.batch = flags.batch;
+  if (data != nullptr) {
+    const ImageSpec& spec = data->spec();
+    options.images = {spec.channels,
+                      spec.height,
+                      spec.width,
+                      {data->mean().begin(), data->mean().end()},
+                      {data->stddev().begin(), data->stddev().end()}};
+    options.classes = spec.classes;
+  }
+  return BuildModel(flags.model, options);
+}
+
+PlanOptions MakePlanOptions(const PlanFlags& flags) {
+  PlanOptions options;
+  options.optimizer = flags.optimizer;
+  if (options.optimizer.momentum == 0.0f) options.optimizer.nesterov = false;
+  options.threads = ThreadsOrDefault(flags.threads);
+  return options;
+}
+
+Result<std::optional<uint64_t>> ParseBudget(const std::string& text) {
+  if (text.empty()) return std::optional<uint64_t>();
+  auto bytes = ParseSize(text);
+  if (!bytes.ok()) {
+    return Status::Usage("--budget: " + bytes.status().message());
+  }
+  return std::optional<uint64_t>(*bytes);
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Options that several commands share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "thimble/data.h"
+#include "thimble/graph.h"
+#include "thimble/plan.h"
+#include "thimble/status.h"
+
+namespace thimble::cli {
+
+struct PlanFlags {
+  std::string model;
+  int64_t batch = 100;
+  int threads = 0;  // 0: one per CPU
+  std::string budget;
+  OptimizerSpec optimizer{
+      .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
+};
+
+struct DataFlags {
+  std::string data;
+  std::string data_dir;
+};
+
+void AddPlanFlags(CLI::App& app, PlanFlags& flags);
+void AddThreadsFlag(CLI::App& app, int& threads);
+void AddBudgetFlag(CLI::App& app, std::string& budget);
+void AddDataFlags(CLI::App& app, DataFlags& flags, bool required);
+
+int ThreadsOrDefault(int threads);
+
+Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags);
+
+// For the data set's images, or 28×28 grey ones of 10 classes without one.
+Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data);
+
+// Everything but the budget, which callers check when they have the plan.
+PlanOptions MakePlanOptions(const PlanFlags& flags);
+
+// Empty text: no budget.
+Result<std::optional<uint64_t>> ParseBudget(const std::string& text);
+
+}  // namespace thimble::cli

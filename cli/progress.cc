@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "thimble/rss.h"
+
+namespace thimble::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kRefresh(100);
+
+// What snprintf wanted to write, cut to what fits, goes out in one write. A
+// terminal that is gone is no reason to stop training.
+template <size_t kBytes>
+void Send(int fd, const char (&buffer)[kBytes], int wanted) {
+  if (wanted <= 0) return;
+  const size_t bytes = std::min(static_cast<size_t>(wanted), kBytes - 1);
+  [[maybe_unused]] const ssize_t ignored = write(fd, buffer, bytes);
+}
+
+}  // namespace
+
+Progress::Progress(int fd, bool live, uint64_t arena_bytes)
+    : fd_(fd), live_(live), arena_mb_(static_cast<double>(arena_bytes) / 1e6) {}
+
+void Progress::OnStep(const StepEvent& event) {
+  if (!live_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (open_ && now - last_ < kRefresh &&
+      event.step_in_epoch != event.steps_per_epoch) {
+    return;
+  }
+  last_ = now;
+  open_ = true;
+  const double rss = static_cast<double>(CurrentRssBytes()) / 1e6;
+  char accuracy[24] = "";
+  if (best_accuracy_ >= 0) {
+    std::snprintf(accuracy, sizeof(accuracy), " best %.2f%%",
+                  100.0 * best_accuracy_);
+  }
+  const auto left = static_cast<long long>(event.seconds_left + 0.5);
+  char line[256];
+  Send(fd_, line,
+       std::snprintf(line, sizeof(line),
+                     "\r\x1b[Kepoch %lld/%lld  %3.0f%%  loss %.4f%s  %.0f "
+                     "img/s  arena %.2f MB  rss %.1f MB  %lld:%02lld left",
+                     static_cast<long long>(event.epoch),
+                     static_cast<long long>(event.epochs),
+                     100.0 * static_cast<double>(event.step_in_epoch) /
+                         static_cast<double>(event.steps_per_epoch),
+                     event.loss, accuracy, event.images_per_second, arena_mb_,
+                     rss, left / 60, left % 60));
+}
+
+void Progress::OnEpoch(const EpochEvent& event) {
+  best_accuracy_ = std::max(best_accuracy_, event.test_accuracy);
+  char line[256];
+  Send(fd_, line,
+       std::snprintf(line, sizeof(line),
+                     "%sepoch %lld  loss %.4f  train %.2f%%  test %.2f%%  %.0f "
+                     "img/s  %.1f s\n",
+                     open_ ? "\r\x1b[K" : "",
+                     static_cast<long long>(event.epoch), event.train_loss,
+                     100.0 * event.train_accuracy, 100.0 * event.test_accuracy,
+                     event.images_per_second, event.seconds));
+  open_ = false;
+}
+
+void Progress::Close() {
+  if (open_) Send(fd_, "\n", 1);
+  open_ = false;
+}
+
+}  // namespace thimble::cli

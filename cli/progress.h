@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Progress of a training run: on a terminal one live line per epoch, elsewhere a
+// plain line when an epoch is done. Formats into a fixed buffer; allocates
+// nothing.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "thimble/trainer.h"
+
+namespace thimble::cli {
+
+class Progress final : public TrainObserver {
+ public:
+  // Writes to `fd`; `live` says whether that is a terminal.
+  Progress(int fd, bool live, uint64_t arena_bytes);
+
+  void OnStep(const StepEvent& event) override;
+  void OnEpoch(const EpochEvent& event) override;
+  // Ends a live line that was left open.
+  void Close();
+
+ private:
+  int fd_;
+  bool live_;
+  bool open_ = false;  // a live line is on the screen
+  double arena_mb_;
+  double best_accuracy_ = -1;
+  std::chrono::steady_clock::time_point last_;
+};
+
+}  // namespace thimble::cli

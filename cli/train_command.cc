@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+#include "options.h"
+#include "progress.h"
+#include "thimble/model.h"
+#include "thimble/size.h"
+#include "thimble/trainer.h"
+
+namespace thimble::cli {
+namespace {
+
+struct Flags {
+  PlanFlags plan;
+  DataFlags data;
+  TrainOptions train;
+  double learning_rate = 0;  // 0: the model's own
+  bool json = false;
+};
+
+std::atomic<bool> g_stop{false};
+
+// The first signal asks for a clean end; the handler is then gone, so that a
+// second one ends the process at once.
+void StopOnSignals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { g_stop.store(true); };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  // A log or terminal that goes away is an error code, not the end.
+  signal(SIGPIPE, SIG_IGN);
+}
+
+double DefaultRate(const std::string& model) {
+  for (const ModelName& m : ModelNames()) {
+    if (m.name == model) return m.learning_rate;
+  }
+  return 0.1;
+}
+
+std::string Percent(double share) {
+  if (std::isnan(share)) return "not measured";
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f%%", 100.0 * share);
+  return text;
+}
+
+void PrintTable(const Plan& plan, const TrainSummary& summary) {
+  const int64_t over = summary.rss_peak_bytes - summary.rss_base_bytes;
+  const std::pair<const char*, std::string> rows[] = {
+      {"parameters", std::to_string(plan.graph().ParameterCount())},
+      {"planned arena", FormatBytesUp(summary.arena_bytes)},
+      {"peak RSS over base",
+       FormatBytesUp(static_cast<uint64_t>(over > 0 ? over : 0))},
+      {"RSS before the arena",
+       FormatBytesUp(static_cast<uint64_t>(summary.rss_base_bytes))},
+      {"best test accuracy", Percent(summary.best_test_accuracy)},
+      {"images/s", std::to_string(std::llround(summary.images_per_second))},
+      {"steps", std::to_string(summary.steps)},
+      {"weights sha256", summary.weights_sha256.substr(0, 16)},
+  };
+  std::printf("\n%s, batch %lld, %d threads%s\n", plan.model().c_str(),
+              static_cast<long long>(plan.batch()), plan.options().threads,
+              summary.stopped ? " (stopped early)" : "");
+  for (const auto& [name, value] : rows) {
+    std::printf("  %-22s %18s\n", name, value.c_str());
+  }
+  if (!summary.weights_path.empty() && summary.steps > 0) {
+    std::printf("  weights in %s\n", summary.weights_path.c_str());
+  }
+}
+
+int Run(const Flags& flags) {
+  auto budget = ParseBudget(flags.plan.budget);
+  if (!budget.ok()) return Report(budget.status());
+  auto data = OpenData(flags.data);
+  if (!data.ok()) return Report(data.status());
+  auto model = MakeModel(flags.plan, data->get());
+  if (!model.ok()) return Report(model.status());
+  PlanOptions plan_options = MakePlanOptions(flags.plan);
+  plan_options.budget = *budget;
+  auto plan = MakePlan(*model, plan_options);
+  if (!plan.ok()) return Report(plan.status());
+
+  TrainOptions options = flags.train;
+  options.learning_rate = flags.learning_rate > 0
+                              ? flags.learning_rate
+                              : DefaultRate(flags.plan.model);
+  options.stop = &g_stop;
+  StopOnSignals();
+  const int fd = flags.json ? STDERR_FILENO : STDOUT_FILENO;
+  Progress progress(fd, isatty(fd) != 0, plan->arena_bytes());
+  auto summary = Train(*plan, **data, options, &progress);
+  progress.Close();
+  if (!summary.ok()) return Report(summary.status());
+  if (flags.json) {
+    std::printf("%s\n", SummaryJson(*summary).c_str());
+  } else {
+    PrintTable(*plan, *summary);
+  }
+  return Report(summary->log_status);
+}
+
+void AddTrainFlags(CLI::App& command, Flags& flags) {
+  TrainOptions& train = flags.train;
+  auto* epochs =
+      command.add_option("--epochs", train.epochs,
+                         "Passes over the training images (default 10)");
+  epochs->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
+  command
+      .add_option("--steps", train.steps, "Steps to train, instead of epochs")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->excludes(epochs);
+  command
+      .add_option("--lr", flags.learning_rate,
+                  "Base learning rate (default: the model's own)")
+      ->check(CLI::PositiveNumber);
+  command.add_option(
+      "--schedule", train.schedule,
+      "constant, cosine (default), or steps:0.5=0.2,0.75=0.04 (from half of "
+      "the run on 0.2 of the rate, …)");
+  command
+      .add_option("--warmup", train.warmup_steps,
+                  "Steps in which the rate rises linearly (default 0)")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--seed", train.seed,
+                     "Of weights and order (default 1); same seed, same bits");
+  command.add_flag("--keep-last", train.keep_last,
+                   "Train on a last partial batch too, instead of dropping it");
+  command.add_option("--out", train.out_dir,
+                     "Folder for the weights (safetensors), written after each "
+                     "epoch and on Ctrl-C");
+  command.add_option("--log", train.log_path, "File for JSON lines");
+  command.add_flag("--poison", train.poison,
+                   "Debugging: fill expired buffers with NaNs; slower, same "
+                   "results");
+  command.add_flag("--json", flags.json,
+                   "Print the summary as one JSON object; progress to stderr");
+}
+
+}  // namespace
+
+Command AddTrainCommand(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("train", "Train a model inside its plan");
+  AddPlanFlags(*command, flags->plan);
+  AddDataFlags(*command, flags->data, /*required=*/true);
+  AddTrainFlags(*command, *flags);
+  command->footer(
+      "Example:\n"
+      "  thimble train cnn --data fashion-mnist --epochs 5 --budget 20MB \\\n"
+      "      --out run1 --log run1.jsonl\n"
+      "Ctrl-C ends cleanly: what was learned so far is saved and reported.");
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Datasets of labelled images. A Dataset never holds its images: each record is
+// read straight into memory of the caller, which the plan has counted.
+//
+// Dataset: immutable after OpenDataset; all methods are safe from every thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "thimble/status.h"
+
+namespace thimble {
+
+enum class Split { kTrain, kTest };
+
+struct ImageSpec {
+  int64_t channels;
+  int64_t height;
+  int64_t width;
+  int32_t classes;  // labels are 0 .. classes-1
+
+  // Of one image: one byte per channel and pixel.
+  int64_t bytes() const { return channels * height * width; }
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+
+  // As given to OpenDataset.
+  const std::string& name() const { return facts_.name; }
+  const ImageSpec& spec() const { return facts_.spec; }
+  int64_t size(Split split) const {
+    return split == Split::kTrain ? facts_.train_size : facts_.test_size;
+  }
+
+  // Per channel, over all pixels of the training split, in units of 0..255.
+  // A deviation is never zero: that of constant images is given as 1.
+  std::span<const float> mean() const { return facts_.mean; }
+  std::span<const float> stddev() const { return facts_.stddev; }
+
+  // Reads record `index` of `split`: spec().bytes() bytes, channel by channel,
+  // row by row, and the label. Allocates nothing when it succeeds.
+  Status Read(Split split, int64_t index, std::span<uint8_t> image,
+              int32_t* label) const;
+
+ protected:
+  struct Facts {
+    std::string name;
+    ImageSpec spec;
+    int64_t train_size;
+    int64_t test_size;
+    std::vector<float> mean;
+    std::vector<float> stddev;
+  };
+  explicit Dataset(Facts facts);
+
+ private:
+  // Read, after the index and the size of `image` have been checked.
+  virtual Status ReadRecord(Split split, int64_t index,
+                            std::span<uint8_t> image, int32_t* label) const = 0;
+
+  Facts facts_;
+};
+
+struct DataOptions {
+  // Where a named dataset's files are; empty: the usual places.
+  std::string data_dir;
+  // Where compressed files are unpacked to; empty: the user's cache folder.
+  std::string cache_dir;
+};
+
+struct DatasetSummary {
+  const char* name;
+  const char* description;
+};
+
+// What OpenDataset knows by name.
+std::span<const DatasetSummary> KnownDatasets();
+
+// Opens a dataset by name, or a folder that holds the four files of an
+// MNIST-like set: {train,t10k}-images-idx3-ubyte and -labels-idx1-ubyte, each
+// plain or with .gz. Compressed files are unpacked once, into the cache.
+Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
+                                             const DataOptions& options);
+
+}  // namespace thimble

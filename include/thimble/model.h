@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The networks that come with Thimble, by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "thimble/graph.h"
+#include "thimble/network.h"
+#include "thimble/status.h"
+
+namespace thimble {
+
+struct ModelOptions {
+  int64_t batch = 100;
+  ImageLayer images;  // what the data set holds
+  int64_t classes = 10;
+};
+
+// `name` is one of ModelNames(). Unknown names are refused with the list.
+Result<Model> BuildModel(const std::string& name, const ModelOptions& options);
+
+struct ModelName {
+  std::string_view name;
+  std::string_view what;
+  double learning_rate;  // one that trains it well with the other defaults
+};
+std::vector<ModelName> ModelNames();
+
+}  // namespace thimble

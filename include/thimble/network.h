@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Network: builds a Model layer by layer. A layer that does not fit is
+// remembered, later calls do nothing, and Finish returns the first error, so
+// that a network can be written down without checks between the lines:
+//
+//   Network net("mine", /*batch=*/32);
+//   ValueId x = net.Images({.channels = 1, .height = 28, .width = 28});
+//   x = net.Relu(net.BatchNorm("bn1", net.Conv2d("conv1", x, {.channels = 8})));
+//   x = net.Linear("head", net.GlobalAveragePool(x), 10);
+//   Result<Model> model = net.Finish(x);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "thimble/graph.h"
+#include "thimble/status.h"
+
+namespace thimble {
+
+struct ImageLayer {
+  int64_t channels = 1;
+  int64_t height = 28;
+  int64_t width = 28;
+  // Bytes become (x − mean) / stddev, all three in 0 … 255; one per channel, or
+  // one for all.
+  std::vector<float> mean = {127.5f};
+  std::vector<float> stddev = {127.5f};
+};
+
+struct ConvLayer {
+  int64_t channels = 1;  // out
+  int64_t kernel = 3;
+  int64_t stride = 1;
+  int64_t padding = 1;
+};
+
+struct PoolLayer {
+  int64_t kernel = 2;
+  int64_t stride = 2;
+  int64_t padding = 0;
+};
+
+class Network {
+ public:
+  // `batch` is a capacity: a step may hold fewer images.
+  Network(std::string name, int64_t batch);
+
+  // The network's input: bytes, normalised to f32. Call it once, first.
+  ValueId Images(const ImageLayer& layer);
+
+  // Parameters are named "<name>.weight" and so on; names must be unique.
+  // Convolutions have no bias and start He-normal by fan-out.
+  ValueId Conv2d(const std::string& name, ValueId x, const ConvLayer& layer);
+  // Weights start uniform in ±1/sqrt(in), the bias at 0.
+  ValueId Linear(const std::string& name, ValueId x, int64_t features,
+                 bool bias = true);
+  ValueId Bias(const std::string& name, ValueId x);
+  ValueId BatchNorm(const std::string& name, ValueId x, float epsilon = 1e-5f,
+                    float momentum = 0.1f);
+  ValueId Relu(ValueId x);
+  ValueId MaxPool(ValueId x, const PoolLayer& layer = {});
+  ValueId AveragePool(ValueId x, const PoolLayer& layer = {});
+  ValueId GlobalAveragePool(ValueId x);
+  ValueId Add(ValueId a, ValueId b);
+  // The identity across a change of shape: every stride-th row and column, then
+  // channels of zeros up to `channels`.
+  ValueId Shortcut(ValueId x, int64_t channels, int64_t stride);
+  ValueId Flatten(ValueId x);
+
+  // Adds labels and the softmax cross-entropy of `logits` [N, classes].
+  Result<Model> Finish(ValueId logits);
+
+ private:
+  ValueId AddLayer(const std::string& name, std::shared_ptr<const OpDef> def,
+                   std::vector<ValueId> inputs);
+  ValueId Parameter(const std::string& name, const Shape& shape, Init init,
+                    Role role = Role::kParameter);
+  std::string Unnamed(const char* kind);
+  void Fail(std::string message);
+  // False after an error, or when `x` came from none of this network's calls.
+  bool Usable(ValueId x);
+
+  Model model_;
+  int64_t batch_;
+  int unnamed_ = 0;
+  Status status_;
+};
+
+}  // namespace thimble

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plan: before any memory exists, in what order ops run and where every buffer
+// lies. It has three phases in one arena: microbatch (forward and backward),
+// update, evaluate; time runs over them in this order. Immutable, safe to share
+// between threads.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "thimble/graph.h"
+#include "thimble/status.h"
+
+namespace thimble {
+
+enum class Phase : uint8_t { kMicrobatch, kUpdate, kEvaluate };
+inline constexpr size_t kPhases = 3;
+
+const char* PhaseName(Phase phase);
+
+// SGD: g += weight_decay * w; v = momentum * v + g; w −= rate * (nesterov ?
+// g + momentum * v : v). With momentum 0 no velocity is stored.
+struct OptimizerSpec {
+  float momentum = 0.9f;
+  float weight_decay = 0.0f;
+  bool nesterov = false;
+};
+
+struct PlanOptions {
+  OptimizerSpec optimizer;
+  int threads = 1;
+  bool training = true;  // false: only the evaluate phase
+  bool inplace = true;   // let ops overwrite inputs that they read last
+  // Refuse a plan whose arena is larger.
+  std::optional<uint64_t> budget;
+};
+
+// Half-open, in steps of the schedule.
+struct Interval {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+// Bytes of the arena with a life: one value, several that share bytes (views,
+// in-place results), or an op's scratch.
+struct Buffer {
+  std::string name;
+  Role role = Role::kActivation;
+  size_t bytes = 0;  // rounded up to the alignment
+  size_t offset = 0;
+  Interval live;
+};
+
+struct ScheduledOp {
+  OpId op;
+  Phase phase = Phase::kMicrobatch;
+  std::optional<uint32_t> scratch;  // index of its buffer, if it has any
+};
+
+// What the trainer feeds and reads, as values of the executable graph.
+struct PhaseEnds {
+  ValueId images, labels, logits, loss, correct;
+};
+
+struct ParameterState {
+  ValueId parameter, gradient, velocity;  // velocity may be invalid
+};
+
+struct PlanParts {
+  std::string model;
+  Graph graph;  // executable ops of all phases
+  PlanOptions options;
+  int64_t batch = 0;
+  PhaseEnds train, evaluate;
+  std::vector<ParameterState> parameters;
+  std::vector<ValueId> statistics;  // running ones: saved with the parameters
+  std::vector<ScheduledOp> schedule;
+  std::vector<Buffer> buffers;
+  std::vector<uint32_t> buffer_of;  // per value
+  size_t arena_bytes = 0;
+  size_t lower_bound = 0;  // most bytes live at once
+  uint32_t peak_time = 0;  // the first moment with that many
+  std::array<size_t, kRoles> peak_bytes{};  // by role, at peak_time
+  int64_t flops_step = 0;  // forward and backward as executed
+  int64_t flops_recompute = 0;
+};
+
+class Plan {
+ public:
+  // Use MakePlan.
+  explicit Plan(PlanParts parts) : parts_(std::move(parts)) {}
+
+  const std::string& model() const { return parts_.model; }
+  const Graph& graph() const { return parts_.graph; }
+  const PlanOptions& options() const { return parts_.options; }
+  int64_t batch() const { return parts_.batch; }
+  const PhaseEnds& train_ends() const { return parts_.train; }
+  const PhaseEnds& evaluate_ends() const { return parts_.evaluate; }
+  std::span<const ParameterState> parameters() const {
+    return parts_.parameters;
+  }
+  std::span<const ValueId> statistics() const { return parts_.statistics; }
+  std::span<const ScheduledOp> schedule() const { return parts_.schedule; }
+  std::span<const Buffer> buffers() const { return parts_.buffers; }
+
+  size_t arena_bytes() const { return parts_.arena_bytes; }
+  size_t lower_bound() const { return parts_.lower_bound; }
+  // Bytes of `role` live at the peak; over all roles they add up to
+  // lower_bound().
+  size_t peak_bytes(Role role) const {
+    return parts_.peak_bytes[static_cast<size_t>(role)];
+  }
+  // When most bytes are live: an index into schedule(), and the op there.
+  uint32_t peak_time() const { return parts_.peak_time; }
+  const Op& peak_op() const;
+  int64_t flops_step() const { return parts_.flops_step; }
+  int64_t flops_recompute() const { return parts_.flops_recompute; }
+
+  // REQUIRES: v belongs to graph().
+  const Buffer& BufferOf(ValueId v) const;
+  size_t OffsetOf(ValueId v) const { return BufferOf(v).offset; }
+
+  // The whole plan as stable text, used by golden tests.
+  std::string Explain() const;
+
+ private:
+  PlanParts parts_;
+};
+
+// Differentiates the model, schedules, finds lifetimes, shares bytes and places
+// every buffer. Fails where the options are impossible or the budget too small;
+// the message then names the op at the peak and the budgets that would do.
+Result<Plan> MakePlan(const Model& model, const PlanOptions& options);
+
+// Ok where the arena fits; else names the peak and the budgets that would do.
+Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget);
+
+// Checks a plan by simulating who wrote which bytes last. Slow on purpose, and
+// shares no code with the planner.
+Status ValidatePlan(const Plan& plan);
+
+}  // namespace thimble

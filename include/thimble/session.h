@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Session: a Plan with memory. It takes one arena of exactly the planned size
+// and a thread pool, and runs the plan's phases in them; after Create nothing
+// allocates. One thread at a time may use a session.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "thimble/plan.h"
+#include "thimble/status.h"
+
+namespace thimble {
+
+struct SessionOptions {
+  // Debugging: fill every buffer with NaNs as soon as its life ends. Results
+  // must not change.
+  bool poison = false;
+};
+
+// What a pass over one batch says.
+struct BatchResult {
+  float loss = 0.0f;    // mean over the batch
+  int64_t correct = 0;  // rows classified right
+};
+
+class Session {
+ public:
+  // The plan must outlive the session. Fails where memory or threads cannot be
+  // had.
+  static Result<std::unique_ptr<Session>> Create(const Plan& plan,
+                                                 const SessionOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const Plan& plan() const;
+
+  // Sets parameters and statistics to their initial values (a function of the
+  // seed and the parameter's position alone) and the optimizer's state to zero.
+  void Initialize(uint64_t seed);
+
+  // Where the caller puts a batch before TrainStep or Evaluate: images row by
+  // row, and labels in [0, classes).
+  std::span<uint8_t> train_images();
+  std::span<int32_t> train_labels();
+  std::span<uint8_t> evaluate_images();
+  std::span<int32_t> evaluate_labels();
+
+  // Forward and backward on the first `count` rows; gradients are then in
+  // place until Update. REQUIRES: 1 <= count <= plan().batch().
+  BatchResult Differentiate(int64_t count);
+  // Applies the gradients and commits running statistics.
+  void Update(float learning_rate);
+  // Both.
+  BatchResult TrainStep(int64_t count, float learning_rate);
+  // Forward with running statistics.
+  BatchResult Evaluate(int64_t count);
+
+  // The bytes of a value of plan().graph(); meaningful while it lives.
+  std::span<std::byte> Bytes(ValueId value);
+  // REQUIRES: the value is f32.
+  std::span<float> Floats(ValueId value);
+
+ private:
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace thimble

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Train and Evaluate: epochs over a data set inside a planned arena. Nothing is
+// allocated between the steps of an epoch, with the log and an observer on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "thimble/data.h"
+#include "thimble/graph.h"
+#include "thimble/plan.h"
+#include "thimble/status.h"
+
+namespace thimble {
+
+struct StepEvent {
+  int64_t epoch = 0;            // from 1
+  int64_t epochs = 0;           // 0 where the run is bounded by steps
+  int64_t step = 0;             // from 1, over the whole run
+  int64_t steps = 0;            // of the whole run
+  int64_t step_in_epoch = 0;    // from 1
+  int64_t steps_per_epoch = 0;
+  double loss = 0;
+  double learning_rate = 0;
+  double images_per_second = 0;  // of this epoch, so far
+  double seconds_left = 0;       // of training; evaluation not counted
+};
+
+struct EpochEvent {
+  int64_t epoch = 0;
+  double train_loss = 0;      // mean over the epoch's steps
+  double train_accuracy = 0;  // of the same, while the weights moved
+  double test_loss = 0;
+  double test_accuracy = 0;
+  double images_per_second = 0;
+  double seconds = 0;  // training and evaluation
+};
+
+// Told of progress as it happens. Must not allocate in OnStep if the run is to
+// keep its promise.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void OnStep(const StepEvent& event) = 0;
+  virtual void OnEpoch(const EpochEvent& event) = 0;
+};
+
+struct TrainOptions {
+  int64_t epochs = 10;
+  int64_t steps = 0;  // above 0: this many steps instead of epochs
+  uint64_t seed = 1;
+  double learning_rate = 0.1;
+  std::string schedule = "cosine";  // see src/optim/schedule.h
+  int64_t warmup_steps = 0;
+  // A last partial batch is trained on too, not dropped.
+  bool keep_last = false;
+  bool poison = false;   // see SessionOptions
+  std::string out_dir;   // weights go here at each epoch's end; empty: nowhere
+  std::string log_path;  // JSON lines; empty: none
+  // Set to true from outside (a signal handler) to end after the current step.
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct TrainSummary {
+  uint64_t arena_bytes = 0;
+  int64_t rss_base_bytes = 0;  // before the arena was taken
+  int64_t rss_peak_bytes = 0;
+  double images_per_second = 0;
+  // NaN where a stop came before the first of them.
+  double best_test_accuracy = std::numeric_limits<double>::quiet_NaN();
+  double test_accuracy = std::numeric_limits<double>::quiet_NaN();  // the last
+  double final_train_loss = std::numeric_limits<double>::quiet_NaN();
+  int64_t steps = 0;
+  std::string weights_sha256;
+  std::string weights_path;  // empty without out_dir
+  bool stopped = false;      // by TrainOptions::stop
+  // Not ok where the log could not be written to its end.
+  Status log_status;
+};
+
+// The summary as one JSON object: the last line of the log.
+std::string SummaryJson(const TrainSummary& summary);
+
+// What `plan` trains on must have the data set's image and class counts.
+Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
+                           const TrainOptions& options,
+                           TrainObserver* observer);
+
+struct EvaluateOptions {
+  int64_t batch = 100;
+  int threads = 1;
+  std::optional<uint64_t> budget;
+};
+
+struct EvaluateSummary {
+  std::string model;
+  uint64_t arena_bytes = 0;
+  int64_t images = 0;
+  double loss = 0;
+  double accuracy = 0;
+  std::string weights_sha256;
+};
+
+// Tests the weights that Train wrote to `dir` on the data set's test split.
+Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
+                                 const EvaluateOptions& options);
+
+}  // namespace thimble

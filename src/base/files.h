@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files by plain POSIX calls: reads go by pread straight into the caller's
+// memory (mapped pages and stream buffers would count as resident bytes that no
+// plan knows of), and a file is written whole or not at all. Every error names
+// the path and the system's reason.
+//
+// FileDescriptor: reads may come from many threads at once. AtomicFileWriter
+// belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "thimble/status.h"
+
+namespace thimble {
+
+// An open file and the path that it is known by. Closed on destruction.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  FileDescriptor(int fd, std::string path);
+  ~FileDescriptor();
+  FileDescriptor(FileDescriptor&& other) noexcept;
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+
+  // -1 when nothing is open.
+  int get() const { return fd_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  int fd_ = -1;
+  std::string path_;
+};
+
+// What tells one version of a file from another.
+struct FileStamp {
+  uint64_t bytes;
+  int64_t modified_ns;  // since 1970
+};
+
+// Opens a regular file; anything else (a folder, a pipe) is refused.
+Result<FileDescriptor> OpenForReading(const std::string& path);
+Result<FileStamp> StampOf(const FileDescriptor& file);
+
+// Fills `buffer` from byte `offset` on. A file that ends before is an error.
+// Allocates nothing on success.
+Status ReadFullyAt(const FileDescriptor& file, std::span<std::byte> buffer,
+                   uint64_t offset);
+// Up to buffer.size() bytes; 0 at the end of the file.
+Result<size_t> ReadSomeAt(const FileDescriptor& file,
+                          std::span<std::byte> buffer, uint64_t offset);
+
+// Whether `path` is a regular file, or a folder (links are followed).
+bool IsFile(const std::string& path);
+bool IsFolder(const std::string& path);
+
+// Makes the folder and its parents; fine if it is there already.
+Status MakeDirs(const std::string& path);
+
+// $XDG_CACHE_HOME/thimble, else $HOME/.cache/thimble; may not exist yet. An
+// error when neither variable is set: the user database is not asked, because
+// that does not work in a static binary.
+Result<std::string> UserCacheDir();
+
+// Writes `path` so that, whatever happens, it holds either the old contents or
+// all of the new ones: bytes go to `path`.tmp.<pid> beside it, and Commit syncs
+// that file, renames it over `path` and syncs the folder. Without Commit the
+// temporary file is removed. One writer per path and process at a time.
+class AtomicFileWriter {
+ public:
+  // The folder must exist.
+  static Result<AtomicFileWriter> Create(const std::string& path);
+  ~AtomicFileWriter();
+  AtomicFileWriter(AtomicFileWriter&& other) noexcept;
+  AtomicFileWriter& operator=(AtomicFileWriter&&) = delete;
+
+  // Appends. After a failure every further call fails too.
+  Status Write(std::span<const std::byte> bytes);
+  uint64_t bytes_written() const { return bytes_written_; }
+  // REQUIRES: called at most once, and last.
+  Status Commit();
+
+ private:
+  AtomicFileWriter(std::string path, FileDescriptor file);
+  Status Fail(const char* action);
+
+  std::string path_;
+  FileDescriptor file_;
+  uint64_t bytes_written_ = 0;
+  bool failed_ = false;
+  // Whether a temporary file exists for the destructor to remove.
+  bool pending_ = true;
+};
+
+}  // namespace thimble

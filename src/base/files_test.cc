@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/files.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "base/test_folder.h"
+
+namespace thimble {
+namespace {
+
+std::span<const std::byte> Bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+std::span<std::byte> Writable(std::string& text) {
+  return std::as_writable_bytes(std::span(text.data(), text.size()));
+}
+
+bool Mentions(const Status& status, std::string_view text) {
+  return status.message().find(text) != std::string::npos;
+}
+
+TEST(OpenForReading, NamesAMissingFile) {
+  const TestFolder folder;
+  const auto file = OpenForReading(folder.File("absent"));
+  ASSERT_FALSE(file.ok());
+  EXPECT_TRUE(Mentions(file.status(), folder.File("absent")));
+  EXPECT_TRUE(Mentions(file.status(), "No such file"));
+}
+
+TEST(OpenForReading, RefusesFoldersAndPipesWithoutWaiting) {
+  const TestFolder folder;
+  EXPECT_TRUE(
+      Mentions(OpenForReading(folder.path()).status(), "not a regular file"));
+  ASSERT_EQ(mkfifo(folder.File("pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(Mentions(OpenForReading(folder.File("pipe")).status(),
+                       "not a regular file"));
+}
+
+TEST(ReadFullyAt, ReadsExactlyTheBytesAsked) {
+  const TestFolder folder;
+  WriteTestFile(folder.File("f"), "0123456789");
+  const auto file = OpenForReading(folder.File("f"));
+  ASSERT_TRUE(file.ok());
+  std::string buffer(4, '?');
+  EXPECT_TRUE(ReadFullyAt(*file, Writable(buffer), 6).ok());
+  EXPECT_EQ(buffer, "6789");
+  EXPECT_TRUE(ReadFullyAt(*file, {}, 99).ok());
+  EXPECT_EQ(StampOf(*file)->bytes, 10u);
+}
+
+TEST(ReadFullyAt, ReportsAShortFileByName) {
+  const TestFolder folder;
+  WriteTestFile(folder.File("f"), "0123456789");
+  const auto file = OpenForReading(folder.File("f"));
+  ASSERT_TRUE(file.ok());
+  std::string buffer(4, '?');
+  const Status status = ReadFullyAt(*file, Writable(buffer), 7);
+  EXPECT_EQ(status.code(), StatusCode::kFailed);
+  EXPECT_TRUE(Mentions(status, folder.File("f") + " ends at byte 10, 1 bytes"));
+  EXPECT_FALSE(ReadFullyAt(*file, Writable(buffer), ~uint64_t{0}).ok());
+}
+
+TEST(ReadSomeAt, StopsAtTheEnd) {
+  const TestFolder folder;
+  WriteTestFile(folder.File("f"), "0123456789");
+  const auto file = OpenForReading(folder.File("f"));
+  ASSERT_TRUE(file.ok());
+  std::string buffer(4, '?');
+  EXPECT_EQ(*ReadSomeAt(*file, Writable(buffer), 8), 2u);
+  EXPECT_EQ(*ReadSomeAt(*file, Writable(buffer), 10), 0u);
+}
+
+TEST(FileDescriptor, MovesWithoutClosingTwice) {
+  const TestFolder folder;
+  WriteTestFile(folder.File("f"), "x");
+  auto file = OpenForReading(folder.File("f"));
+  ASSERT_TRUE(file.ok());
+  FileDescriptor moved = *std::move(file);
+  FileDescriptor assigned;
+  assigned = std::move(moved);
+  std::string buffer(1, '?');
+  EXPECT_TRUE(ReadFullyAt(assigned, Writable(buffer), 0).ok());
+  EXPECT_EQ(buffer, "x");
+}
+
+TEST(AtomicFileWriter, ReplacesTheFileOnlyAtCommit) {
+  const TestFolder folder;
+  WriteTestFile(folder.File("f"), "old");
+  auto writer = AtomicFileWriter::Create(folder.File("f"));
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->Write(Bytes("new ")).ok());
+  ASSERT_TRUE(writer->Write(Bytes("contents")).ok());
+  EXPECT_EQ(writer->bytes_written(), 12u);
+  EXPECT_EQ(ReadTestFile(folder.File("f")), "old");
+  EXPECT_EQ(folder.CountFiles(), 2);
+  ASSERT_TRUE(writer->Commit().ok());
+  EXPECT_EQ(ReadTestFile(folder.File("f")), "new contents");
+  EXPECT_EQ(folder.CountFiles(), 1);
+}
+
+TEST(AtomicFileWriter, LeavesNothingBehindWithoutCommit) {
+  const TestFolder folder;
+  {
+    auto writer = AtomicFileWriter::Create(folder.File("f"));
+    ASSERT_TRUE(writer.ok());
+    const AtomicFileWriter moved = *std::move(writer);
+    EXPECT_EQ(folder.CountFiles(), 1);
+  }
+  EXPECT_EQ(folder.CountFiles(), 0);
+}
+
+TEST(AtomicFileWriter, TakesOverAStaleTemporaryFile) {
+  const TestFolder folder;
+  const std::string stale = folder.File("f.tmp.") + std::to_string(getpid());
+  WriteTestFile(stale, "left by a killed process, and longer than the new one");
+  auto writer = AtomicFileWriter::Create(folder.File("f"));
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->Write(Bytes("new")).ok());
+  ASSERT_TRUE(writer->Commit().ok());
+  EXPECT_EQ(ReadTestFile(folder.File("f")), "new");
+}
+
+TEST(AtomicFileWriter, NamesAMissingFolder) {
+  const TestFolder folder;
+  const auto writer = AtomicFileWriter::Create(folder.File("absent/f"));
+  ASSERT_FALSE(writer.ok());
+  EXPECT_TRUE(Mentions(writer.status(), folder.File("absent/f")));
+}
+
+TEST(AtomicFileWriter, ReportsARefusedRenameAndRemovesTheTemporaryFile) {
+  const TestFolder folder;
+  ASSERT_TRUE(MakeDirs(folder.File("f")).ok());
+  {
+    auto writer = AtomicFileWriter::Create(folder.File("f"));
+    ASSERT_TRUE(writer.ok());
+    EXPECT_TRUE(Mentions(writer->Commit(), "cannot rename"));
+  }
+  EXPECT_EQ(folder.CountFiles(), 0);
+}
+
+// A limit on file sizes stands in for a full disk.
+TEST(AtomicFileWriter, ReportsAFailedWriteAndKeepsTheOldFile) {
+  const TestFolder folder;
+  WriteTestFile(folder.File("f"), "old");
+  struct rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  struct rlimit small = before;
+  small.rlim_cur = 1000;
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  {
+    auto writer = AtomicFileWriter::Create(folder.File("f"));
+    ASSERT_TRUE(writer.ok());
+    const std::string big(3000, 'x');
+    const Status status = writer->Write(Bytes(big));
+    EXPECT_TRUE(Mentions(status, "cannot write " + folder.File("f")));
+    EXPECT_TRUE(Mentions(status, "File too large"));
+    EXPECT_FALSE(writer->Write(Bytes("more")).ok());
+    EXPECT_FALSE(writer->Commit().ok());
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(ReadTestFile(folder.File("f")), "old");
+  EXPECT_EQ(folder.CountFiles(), 1);
+}
+
+TEST(MakeDirs, MakesParentsAndAcceptsWhatExists) {
+  const TestFolder folder;
+  EXPECT_TRUE(MakeDirs(folder.File("a/b/c")).ok());
+  EXPECT_TRUE(MakeDirs(folder.File("a/b/c/")).ok());
+  EXPECT_TRUE(IsFolder(folder.File("a/b/c")));
+  EXPECT_TRUE(MakeDirs("/").ok());
+}
+
+TEST(MakeDirs, RefusesAFileInTheWay) {
+  const TestFolder folder;
+  WriteTestFile(folder.File("file"), "");
+  EXPECT_TRUE(IsFile(folder.File("file")));
+  const Status status = MakeDirs(folder.File("file/below"));
+  EXPECT_TRUE(Mentions(status, "is not a folder")) << status.message();
+  EXPECT_EQ(MakeDirs("").code(), StatusCode::kUsage);
+}
+
+TEST(UserCacheDir, FollowsTheXdgStandard) {
+  const char* home = std::getenv("HOME");
+  const std::string old_home = home == nullptr ? "/" : home;
+  const char* xdg = std::getenv("XDG_CACHE_HOME");
+  const std::string old_xdg = xdg == nullptr ? "" : xdg;
+
+  setenv("HOME", "/home/ann", 1);
+  setenv("XDG_CACHE_HOME", "/var/cache/ann", 1);
+  EXPECT_EQ(*UserCacheDir(), "/var/cache/ann/thimble");
+  setenv("XDG_CACHE_HOME", "relative", 1);
+  EXPECT_EQ(*UserCacheDir(), "/home/ann/.cache/thimble");
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_EQ(*UserCacheDir(), "/home/ann/.cache/thimble");
+  unsetenv("HOME");
+  EXPECT_TRUE(Mentions(UserCacheDir().status(), "set HOME"));
+
+  setenv("HOME", old_home.c_str(), 1);
+  if (xdg != nullptr) setenv("XDG_CACHE_HOME", old_xdg.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace thimble

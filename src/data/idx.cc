@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/idx.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "base/check.h"
+
+namespace thimble {
+namespace {
+
+// Third byte: unsigned bytes follow; fourth: the number of extents.
+constexpr uint32_t kImagesMagic = 0x00000803;
+constexpr uint32_t kLabelsMagic = 0x00000801;
+
+// With these, count * height * width stays below 2^56. No image of the family
+// is larger than a few hundred pixels.
+constexpr uint32_t kMaxSide = 4096;
+
+// A piece on the stack, for passes over a whole file.
+constexpr size_t kPieceBytes = size_t{16} * 1024;
+
+uint32_t BigEndian(std::span<const std::byte> header, size_t word) {
+  uint32_t value = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    value = value << 8 | std::to_integer<uint32_t>(header[4 * word + i]);
+  }
+  return value;
+}
+
+Status Bad(const FileDescriptor& file, const std::string& why) {
+  return Status::Failed(
+      fmt::format("{}: {}; fetch the file again", file.path(), why));
+}
+
+// Reads the header and checks what both kinds of file share.
+Status ReadHeader(const FileDescriptor& file, uint32_t magic, const char* what,
+                  std::span<std::byte> header) {
+  TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
+  if (stamp.bytes < header.size()) {
+    return Bad(file, fmt::format("not an IDX file of {}: it has {} bytes, less "
+                                 "than a header's {}",
+                                 what, stamp.bytes, header.size()));
+  }
+  TH_RETURN_IF_ERROR(ReadFullyAt(file, header, 0));
+  const uint32_t found = BigEndian(header, 0);
+  if (found != magic) {
+    return Bad(file, fmt::format("not an IDX file of {}: it starts with "
+                                 "0x{:08x}, not with 0x{:08x}",
+                                 what, found, magic));
+  }
+  if (BigEndian(header, 1) == 0) {
+    return Bad(file, fmt::format("it holds no {}", what));
+  }
+  return Status::Ok();
+}
+
+// REQUIRES: header_bytes + payload does not overflow.
+Status CheckLength(const FileDescriptor& file, uint64_t header_bytes,
+                   uint64_t payload) {
+  TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
+  const uint64_t expected = header_bytes + payload;
+  if (stamp.bytes == expected) return Status::Ok();
+  return Bad(file,
+             fmt::format("its header promises {} bytes, but it has {}: it "
+                         "is {}",
+                         expected, stamp.bytes,
+                         stamp.bytes < expected ? "cut short" : "too long"));
+}
+
+// Calls visit(piece) on all bytes from `offset` on, `left` of them.
+template <typename Visit>
+Status ForEachPiece(const FileDescriptor& file, uint64_t offset, uint64_t left,
+                    Visit visit) {
+  std::array<uint8_t, kPieceBytes> buffer;
+  while (left > 0) {
+    const auto piece = std::span<uint8_t>(buffer).first(
+        static_cast<size_t>(std::min<uint64_t>(left, buffer.size())));
+    TH_RETURN_IF_ERROR(
+        ReadFullyAt(file, std::as_writable_bytes(piece), offset));
+    TH_RETURN_IF_ERROR(visit(std::span<const uint8_t>(piece)));
+    offset += piece.size();
+    left -= piece.size();
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<IdxImagesHeader> ReadIdxImagesHeader(const FileDescriptor& file) {
+  std::array<std::byte, IdxImagesHeader::kBytes> header;
+  TH_RETURN_IF_ERROR(ReadHeader(file, kImagesMagic, "images", header));
+  const uint32_t count = BigEndian(header, 1);
+  const uint32_t height = BigEndian(header, 2);
+  const uint32_t width = BigEndian(header, 3);
+  if (height == 0 || width == 0 || height > kMaxSide || width > kMaxSide) {
+    return Bad(file, fmt::format("its images claim to be {} x {} pixels, but "
+                                 "sides must be 1 to {}",
+                                 height, width, kMaxSide));
+  }
+  TH_RETURN_IF_ERROR(
+      CheckLength(file, header.size(), uint64_t{count} * height * width));
+  return IdxImagesHeader{count, height, width};
+}
+
+Result<IdxLabelsHeader> ReadIdxLabelsHeader(const FileDescriptor& file) {
+  std::array<std::byte, IdxLabelsHeader::kBytes> header;
+  TH_RETURN_IF_ERROR(ReadHeader(file, kLabelsMagic, "labels", header));
+  const uint32_t count = BigEndian(header, 1);
+  TH_RETURN_IF_ERROR(CheckLength(file, header.size(), count));
+  return IdxLabelsHeader{count};
+}
+
+IdxSplit::IdxSplit(FileDescriptor images, FileDescriptor labels,
+                   const IdxImagesHeader& header)
+    : images_(std::move(images)), labels_(std::move(labels)), header_(header) {}
+
+Result<IdxSplit> IdxSplit::Open(const std::string& images_path,
+                                const std::string& labels_path) {
+  TH_ASSIGN_OR_RETURN(FileDescriptor images, OpenForReading(images_path));
+  TH_ASSIGN_OR_RETURN(FileDescriptor labels, OpenForReading(labels_path));
+  TH_ASSIGN_OR_RETURN(const IdxImagesHeader header,
+                      ReadIdxImagesHeader(images));
+  TH_ASSIGN_OR_RETURN(const IdxLabelsHeader labels_header,
+                      ReadIdxLabelsHeader(labels));
+  if (header.count != labels_header.count) {
+    return Status::Failed(fmt::format(
+        "{} holds {} images, but {} holds {} labels; fetch both again",
+        images_path, header.count, labels_path, labels_header.count));
+  }
+  return IdxSplit(std::move(images), std::move(labels), header);
+}
+
+Status IdxSplit::CheckLabel(int64_t index, uint8_t label) const {
+  if (label < kIdxClasses) return Status::Ok();
+  return Bad(labels_,
+             fmt::format("label {} of example {} is out of range 0..{}", label,
+                         index, kIdxClasses - 1));
+}
+
+Status IdxSplit::Read(int64_t index, std::span<uint8_t> image,
+                      int32_t* label) const {
+  TH_CHECK(index >= 0 && index < count());
+  TH_CHECK(image.size() == static_cast<size_t>(height() * width()));
+  const auto record = static_cast<uint64_t>(index);
+  TH_RETURN_IF_ERROR(
+      ReadFullyAt(images_, std::as_writable_bytes(image),
+                  IdxImagesHeader::kBytes + record * image.size()));
+  uint8_t byte = 0;
+  TH_RETURN_IF_ERROR(ReadFullyAt(labels_,
+                                 std::as_writable_bytes(std::span(&byte, 1)),
+                                 IdxLabelsHeader::kBytes + record));
+  TH_RETURN_IF_ERROR(CheckLabel(index, byte));
+  *label = byte;
+  return Status::Ok();
+}
+
+Status IdxSplit::CheckLabels() const {
+  int64_t index = 0;
+  return ForEachPiece(labels_, IdxLabelsHeader::kBytes,
+                      static_cast<uint64_t>(count()),
+                      [&](std::span<const uint8_t> piece) {
+                        for (uint8_t label : piece) {
+                          TH_RETURN_IF_ERROR(CheckLabel(index++, label));
+                        }
+                        return Status::Ok();
+                      });
+}
+
+Status IdxSplit::Measure(PixelStatistics* statistics) const {
+  return ForEachPiece(images_, IdxImagesHeader::kBytes,
+                      static_cast<uint64_t>(count() * height() * width()),
+                      [&](std::span<const uint8_t> piece) {
+                        statistics->Add(piece);
+                        return Status::Ok();
+                      });
+}
+
+}  // namespace thimble

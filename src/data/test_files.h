@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For tests only: IDX and gzip files made in memory, and a small generator to
+// damage them with. One thread.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/rng.h"
+#include "base/test_folder.h"
+
+namespace thimble {
+
+inline void AppendBigEndian(uint32_t value, std::string* out) {
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    *out += static_cast<char>(value >> shift & 0xff);
+  }
+}
+
+// Pixel i of all images is i % 251.
+inline std::string IdxImages(uint32_t count, uint32_t height, uint32_t width) {
+  std::string bytes;
+  for (uint32_t word : {0x00000803u, count, height, width}) {
+    AppendBigEndian(word, &bytes);
+  }
+  for (uint32_t i = 0; i < count * height * width; ++i) {
+    bytes += static_cast<char>(i % 251);
+  }
+  return bytes;
+}
+
+// Label i is (i + first) % 10.
+inline std::string IdxLabels(uint32_t count, uint32_t first = 0) {
+  std::string bytes;
+  AppendBigEndian(0x00000801, &bytes);
+  AppendBigEndian(count, &bytes);
+  for (uint32_t i = 0; i < count; ++i) {
+    bytes += static_cast<char>((i + first) % 10);
+  }
+  return bytes;
+}
+
+inline std::string Gzip(std::string_view bytes) {
+  z_stream state{};
+  EXPECT_EQ(deflateInit2(&state, 6, Z_DEFLATED, 16 + MAX_WBITS, 8,
+                         Z_DEFAULT_STRATEGY),
+            Z_OK);
+  std::string out(deflateBound(&state, bytes.size()) + 32, '\0');
+  state.next_in =
+      reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));  // zlib's API
+  state.avail_in = static_cast<uInt>(bytes.size());
+  state.next_out = reinterpret_cast<Bytef*>(out.data());
+  state.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&state, Z_FINISH), Z_STREAM_END);
+  out.resize(state.total_out);
+  deflateEnd(&state);
+  return out;
+}
+
+// Damage number `round`: flips bytes among the first `span`, cuts the end off,
+// or adds to it. The same for the same round.
+inline std::string Mutate(std::string bytes, uint64_t round, size_t span) {
+  const RandomStream random(/*seed=*/2024, round, /*stream=*/0);
+  const PhiloxBlock choice = random.Block(0);
+  if (choice[0] % 4 == 0) bytes.resize(choice[1] % (bytes.size() + 1));
+  if (choice[0] % 4 == 1) bytes.append(1 + choice[1] % 40, 'x');
+  const uint32_t flips = choice[0] % 4 < 2 ? choice[2] % 2 : 1 + choice[2] % 4;
+  for (uint32_t i = 0; i < flips && !bytes.empty(); ++i) {
+    const PhiloxBlock flip = random.Block(1 + i);
+    const size_t at = flip[0] % std::min(span, bytes.size());
+    bytes[at] = static_cast<char>(flip[1] % 3 == 0   ? 0xff
+                                  : flip[1] % 3 == 1 ? 0
+                                                     : flip[2] & 0xff);
+  }
+  return bytes;
+}
+
+}  // namespace thimble

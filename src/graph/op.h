@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// OpDef: everything that planner and runtime must know of an op. One file in
+// src/ops holds one op: its forward, its backward forms, its shapes, gradient,
+// in-place permission, FLOPs and scratch. An OpDef carries its own attributes
+// (stride, epsilon, …) and is immutable, so graphs share it freely.
+//
+// A network's graph holds mode-free ops (a batch norm, say). Forward() puts the
+// form that trains, or the one that evaluates, into an executable graph, and
+// Gradient() the ops of its backward pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/workspace.h"
+#include "thimble/graph.h"
+#include "thimble/status.h"
+
+namespace thimble {
+
+// One entry per op that a graph can hold; runtime/ binds each executable one to
+// its kernel.
+enum class OpKind : uint8_t {
+  kNormalize,
+  kConv2d,
+  kConv2dGradInput,
+  kConv2dGradWeight,
+  kLinear,
+  kLinearGradInput,
+  kLinearGradWeight,
+  kBias,
+  kBiasGrad,
+  kBatchNorm,  // mode-free: becomes one of the next
+  kBatchNormTrain,
+  kBatchNormApply,
+  kBatchNormGrad,
+  kBatchNormTrack,
+  kRelu,
+  kReluWithMask,
+  kReluGradFromOutput,
+  kReluGradFromMask,
+  kMaxPool,
+  kMaxPoolGrad,
+  kAveragePool,
+  kAveragePoolGrad,
+  kGlobalAveragePool,
+  kGlobalAveragePoolGrad,
+  kAdd,
+  kShortcut,
+  kShortcutGrad,
+  kReshape,
+  kSoftmaxCrossEntropy,
+  kSoftmaxCrossEntropyGrad,
+  kSgdUpdate,
+  kCommit,
+};
+inline constexpr size_t kOpKinds = static_cast<size_t>(OpKind::kCommit) + 1;
+
+// What of the forward pass an op's backward reads. Bit i of `inputs` stands for
+// the value of input i. `output_bits`: one bit per output element is enough (a
+// ReLU's sign), the whole output will do too. `saved`: the training form makes
+// small extra values of its own (batch statistics, a pooling window's winner).
+struct BackwardNeeds {
+  uint32_t inputs = 0;
+  bool output = false;
+  bool output_bits = false;
+  bool saved = false;
+};
+
+// Output `output` may be written over input `input` by the op that reads it
+// last; both have the same number of bytes.
+struct InPlacePair {
+  uint32_t input;
+  uint32_t output;
+};
+
+enum class Mode : uint8_t { kTrain, kEvaluate };
+
+// Adds executable ops to the graph being lowered into. Ops that were accepted
+// in a network's graph cannot fail here, hence no Status.
+class Emitter {
+ public:
+  virtual ~Emitter() = default;
+  virtual const Graph& graph() const = 0;
+  // Adds an op; `role` is its outputs'.
+  virtual std::vector<ValueId> Emit(std::string name,
+                                    std::shared_ptr<const OpDef> def,
+                                    std::vector<ValueId> inputs, Role role) = 0;
+  // Has the update phase copy `next` over `state`: a step that is skipped
+  // leaves `state` as it was.
+  virtual void CommitAtUpdate(ValueId state, ValueId next) = 0;
+};
+
+struct ForwardContext {
+  Emitter& emit;
+  Mode mode;
+  const std::string& name;
+  std::span<const ValueId> inputs;
+  // Some other op's backward reads this op's (first) output anyway.
+  bool output_is_kept = false;
+};
+
+struct ForwardResult {
+  std::vector<ValueId> outputs;  // one per output of the mode-free op
+  std::vector<ValueId> saved;    // handed on to Gradient
+};
+
+struct GradientContext {
+  Emitter& emit;
+  const std::string& name;
+  std::span<const ValueId> inputs;
+  std::span<const ValueId> outputs;
+  std::span<const ValueId> saved;
+  // One per output; invalid where nothing downstream depends on it. The loss op
+  // gets none: its own gradient is 1.
+  std::span<const ValueId> grad_outputs;
+  // One per input: whether its gradient is wanted.
+  std::span<const bool> wanted;
+  // One per input, to be set for each wanted one.
+  std::span<ValueId> grad_inputs;
+};
+
+// Make OpDefs with std::make_shared: graphs share them.
+class OpDef : public std::enable_shared_from_this<OpDef> {
+ public:
+  virtual ~OpDef() = default;
+
+  virtual OpKind kind() const = 0;
+  virtual std::string_view name() const = 0;
+
+  // Outputs for these inputs, or why they do not fit. `name()` and the op's own
+  // name are put in front of the message by the caller.
+  virtual Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const = 0;
+
+  // By default the op itself, in both modes.
+  virtual ForwardResult Forward(ForwardContext& context) const;
+  virtual BackwardNeeds Needs() const { return {}; }
+  // Backward forms, updates and the like have no gradient of their own.
+  virtual void Gradient(GradientContext& context) const;
+
+  virtual std::vector<InPlacePair> InPlace() const { return {}; }
+  // Output 0 is input 0's bytes under another shape; nothing is executed.
+  virtual bool IsView() const { return false; }
+  // Bit i: the op changes input i (state) where it lies.
+  virtual uint32_t Mutates() const { return 0; }
+
+  // A multiply-add counts as two. By default one per element of the larger of
+  // the first input and the first output.
+  virtual int64_t Flops(std::span<const ValueSpec> inputs,
+                        std::span<const ValueSpec> outputs) const;
+  virtual Workspace Scratch(std::span<const ValueSpec> inputs,
+                            std::span<const ValueSpec> outputs) const;
+};
+
+// Whether `spec` is f32 of the given rank, for shape inference.
+bool IsF32(const ValueSpec& spec, size_t rank);
+
+}  // namespace thimble

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/matmul/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <complex>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/matmul/reference.h"
+#include "kernels/testing.h"
+
+namespace thimble::kernels {
+namespace {
+
+using testing::FillRandom;
+using testing::ForEachTarget;
+using testing::GuardedBuffer;
+using testing::SumErrorBound;
+using testing::TestContext;
+
+struct Case {
+  LinearShape shape;
+  int64_t rows;
+};
+
+// Around the widths of vectors, panels and register tiles of every target, past
+// the depth of a panel (256) in each of the three dimensions, and real layers.
+const Case kCases[] = {
+    {{1, 1}, 1},     {{2, 3}, 1},    {{3, 2}, 5},      {{7, 5}, 6},
+    {{8, 8}, 8},     {{9, 15}, 7},   {{15, 9}, 13},    {{16, 16}, 12},
+    {{17, 31}, 9},   {{31, 17}, 16}, {{33, 33}, 17},   {{64, 10}, 10},
+    {{10, 64}, 3},   {{49, 50}, 25}, {{257, 5}, 3},    {{5, 257}, 4},
+    {{65, 33}, 259}, {{513, 20}, 2}, {{128, 10}, 100}, {{300, 100}, 33},
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << "in=" << c.shape.in << " out=" << c.shape.out
+             << " rows=" << c.rows;
+}
+
+std::vector<double> Wide(const GuardedBuffer<float>& values) {
+  return {values.data(), values.data() + values.size()};
+}
+
+std::vector<double> Magnitudes(const GuardedBuffer<float>& values) {
+  std::vector<double> result = Wide(values);
+  for (double& value : result) value = std::abs(value);
+  return result;
+}
+
+std::vector<float> Bits(const GuardedBuffer<float>& values) {
+  return {values.data(), values.data() + values.size()};
+}
+
+// Checks `got` against sums of `terms` products with known magnitudes.
+void ExpectWithinBound(const GuardedBuffer<float>& got,
+                       const std::vector<double>& want,
+                       const std::vector<double>& magnitudes, int64_t terms) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], SumErrorBound(terms, magnitudes[i]))
+        << "element " << i;
+  }
+}
+
+// The tensors of one case, filled with reproducible values.
+struct Tensors {
+  explicit Tensors(const Case& c, size_t misalign)
+      : x(static_cast<size_t>(c.rows * c.shape.in), misalign),
+        w(static_cast<size_t>(c.shape.out * c.shape.in), 3 * misalign),
+        grad_y(static_cast<size_t>(c.rows * c.shape.out), misalign) {
+    FillRandom(x.span(), 1);
+    FillRandom(w.span(), 2);
+    FillRandom(grad_y.span(), 3);
+  }
+  GuardedBuffer<float> x, w, grad_y;
+};
+
+TEST(Matmul, ForwardMatchesReferenceForAnyThreadCount) {
+  ForEachTarget([] {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(::testing::Message() << c);
+      const Tensors t(c, static_cast<size_t>(c.rows % 2));
+      const size_t size = t.grad_y.size();
+      std::vector<double> want(size), magnitudes(size);
+      reference::LinearForward(c.shape, c.rows, Wide(t.x).data(),
+                               Wide(t.w).data(), want.data());
+      reference::LinearForward(c.shape, c.rows, Magnitudes(t.x).data(),
+                               Magnitudes(t.w).data(), magnitudes.data());
+      std::vector<float> first;
+      for (int threads : {1, 2, 3}) {
+        const TestContext context(threads, LinearForwardWorkspace(c.shape));
+        GuardedBuffer<float> y(size, 1);
+        LinearForward(c.shape, c.rows, t.x.data(), t.w.data(), y.data(),
+                      *context);
+        y.CheckGuards("y");
+        ExpectWithinBound(y, want, magnitudes, c.shape.in);
+        if (threads == 1) first = Bits(y);
+        ASSERT_EQ(Bits(y), first) << "threads=" << threads;
+      }
+    }
+  });
+}
+
+TEST(Matmul, GradInputMatchesReferenceForAnyThreadCount) {
+  ForEachTarget([] {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(::testing::Message() << c);
+      const Tensors t(c, static_cast<size_t>(c.rows % 2));
+      const size_t size = t.x.size();
+      std::vector<double> want(size), magnitudes(size);
+      reference::LinearGradInput(c.shape, c.rows, Wide(t.grad_y).data(),
+                                 Wide(t.w).data(), want.data());
+      reference::LinearGradInput(c.shape, c.rows, Magnitudes(t.grad_y).data(),
+                                 Magnitudes(t.w).data(), magnitudes.data());
+      std::vector<float> first;
+      for (int threads : {1, 2, 3}) {
+        const TestContext context(threads, LinearGradInputWorkspace(c.shape));
+        GuardedBuffer<float> grad_x(size, 1);
+        LinearGradInput(c.shape, c.rows, t.grad_y.data(), t.w.data(),
+                        grad_x.data(), *context);
+        grad_x.CheckGuards("grad_x");
+        ExpectWithinBound(grad_x, want, magnitudes, c.shape.out);
+        if (threads == 1) first = Bits(grad_x);
+        ASSERT_EQ(Bits(grad_x), first) << "threads=" << threads;
+      }
+    }
+  });
+}
+
+TEST(Matmul, GradWeightMatchesReferenceForAnyThreadCount) {
+  ForEachTarget([] {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(::testing::Message() << c);
+      const Tensors t(c, static_cast<size_t>(c.rows % 2));
+      const size_t size = t.w.size();
+      std::vector<double> want(size), magnitudes(size);
+      reference::LinearGradWeight(c.shape, c.rows, Wide(t.x).data(),
+                                  Wide(t.grad_y).data(), want.data());
+      reference::LinearGradWeight(c.shape, c.rows, Magnitudes(t.x).data(),
+                                  Magnitudes(t.grad_y).data(),
+                                  magnitudes.data());
+      std::vector<float> first;
+      for (int threads : {1, 2, 3}) {
+        const TestContext context(threads, LinearGradWeightWorkspace(c.shape));
+        GuardedBuffer<float> grad_w(size, 1);
+        LinearGradWeight(c.shape, c.rows, t.x.data(), t.grad_y.data(),
+                         grad_w.data(), *context);
+        grad_w.CheckGuards("grad_w");
+        ExpectWithinBound(grad_w, want, magnitudes, c.rows);
+        if (threads == 1) first = Bits(grad_w);
+        ASSERT_EQ(Bits(grad_w), first) << "threads=" << threads;
+      }
+    }
+  });
+}
+
+TEST(Matmul, RowDoesNotDependOnTheRowsBesideIt) {
+  ForEachTarget([] {
+    const Case c = {{37, 41}, 19};
+    const Tensors t(c, 1);
+    GuardedBuffer<float> y(t.grad_y.size()), grad_x(t.x.size());
+    const TestContext forward(2, LinearForwardWorkspace(c.shape));
+    const TestContext backward(2, LinearGradInputWorkspace(c.shape));
+    LinearForward(c.shape, c.rows, t.x.data(), t.w.data(), y.data(), *forward);
+    LinearGradInput(c.shape, c.rows, t.grad_y.data(), t.w.data(), grad_x.data(),
+                    *backward);
+    for (int64_t r = 0; r < c.rows; ++r) {
+      GuardedBuffer<float> one(static_cast<size_t>(c.shape.out));
+      LinearForward(c.shape, 1, t.x.data() + r * c.shape.in, t.w.data(),
+                    one.data(), *forward);
+      const float* row = y.data() + r * c.shape.out;
+      ASSERT_EQ(Bits(one), std::vector<float>(row, row + c.shape.out));
+      GuardedBuffer<float> grad(static_cast<size_t>(c.shape.in));
+      LinearGradInput(c.shape, 1, t.grad_y.data() + r * c.shape.out, t.w.data(),
+                      grad.data(), *backward);
+      row = grad_x.data() + r * c.shape.in;
+      ASSERT_EQ(Bits(grad), std::vector<float>(row, row + c.shape.in));
+    }
+  });
+}
+
+TEST(Matmul, NoRowsWriteNothingButZeroWeightGradients) {
+  ForEachTarget([] {
+    const LinearShape shape = {20, 30};
+    GuardedBuffer<float> none(0), w(600), grad_w(600, 1);
+    FillRandom(w.span(), 1);
+    FillRandom(grad_w.span(), 2);
+    const TestContext forward(2, LinearForwardWorkspace(shape));
+    const TestContext backward(2, LinearGradInputWorkspace(shape));
+    const TestContext weight(2, LinearGradWeightWorkspace(shape));
+    LinearForward(shape, 0, none.data(), w.data(), none.data(), *forward);
+    LinearGradInput(shape, 0, none.data(), w.data(), none.data(), *backward);
+    none.CheckGuards("none");
+    LinearGradWeight(shape, 0, none.data(), none.data(), grad_w.data(),
+                     *weight);
+    grad_w.CheckGuards("grad_w");
+    for (size_t i = 0; i < 600; ++i) ASSERT_EQ(grad_w[i], 0.0f);
+  });
+}
+
+// Tensors and scratch that end where their allocations end, for
+// AddressSanitizer.
+TEST(Matmul, StaysInsideItsAllocations) {
+  using Kernel = void (*)(const LinearShape&, int64_t, const float*,
+                          const float*, float*, const KernelContext&);
+  const auto run = [](Kernel kernel, const Case& c, const Workspace& workspace,
+                      std::vector<float> a, std::vector<float> b,
+                      int64_t size) {
+    FillRandom(std::span(a), 1);
+    FillRandom(std::span(b), 2);
+    const auto pool = std::move(*ThreadPool::Create(1));
+    const std::unique_ptr<void, decltype(&std::free)> scratch(
+        std::aligned_alloc(kAlignment, TotalBytes(workspace, 1)), &std::free);
+    KernelContext context;
+    context.pool = pool.get();
+    context.scratch = static_cast<std::byte*>(scratch.get());
+    context.workspace = workspace;
+    std::vector<float> got(static_cast<size_t>(size));
+    kernel(c.shape, c.rows, a.data(), b.data(), got.data(), context);
+    for (float value : got) ASSERT_TRUE(std::isfinite(value));
+  };
+  ForEachTarget([&] {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(::testing::Message() << c);
+      const auto [in, out] = c.shape;
+      const std::vector<float> x(static_cast<size_t>(c.rows * in));
+      const std::vector<float> w(static_cast<size_t>(out * in));
+      const std::vector<float> grad_y(static_cast<size_t>(c.rows * out));
+      run(LinearForward, c, LinearForwardWorkspace(c.shape), x, w,
+          c.rows * out);
+      run(LinearGradInput, c, LinearGradInputWorkspace(c.shape), grad_y, w,
+          c.rows * in);
+      run(LinearGradWeight, c, LinearGradWeightWorkspace(c.shape), x, grad_y,
+          out * in);
+    }
+  });
+}
+
+// The derivative of sum(grad_y * y) along one coordinate is the imaginary part
+// of its value at a step of i*h, over h: no difference is taken, so it is exact
+// to rounding for any small h.
+TEST(Matmul, ReferenceGradientsMatchComplexStep) {
+  using Complex = std::complex<double>;
+  constexpr double kStep = 1e-30;
+  const Case c = {{6, 4}, 3};
+  const Tensors t(c, 0);
+  const std::vector<double> x = Wide(t.x), w = Wide(t.w);
+  const std::vector<double> grad_y = Wide(t.grad_y);
+  std::vector<double> grad_x(x.size()), grad_w(w.size());
+  reference::LinearGradInput(c.shape, c.rows, grad_y.data(), w.data(),
+                             grad_x.data());
+  reference::LinearGradWeight(c.shape, c.rows, x.data(), grad_y.data(),
+                              grad_w.data());
+  const auto derivative = [&](const std::vector<Complex>& at_x,
+                              const std::vector<Complex>& at_w) {
+    std::vector<Complex> y(grad_y.size());
+    reference::LinearForward(c.shape, c.rows, at_x.data(), at_w.data(),
+                             y.data());
+    double sum = 0;
+    for (size_t i = 0; i < y.size(); ++i) sum += grad_y[i] * y[i].imag();
+    return sum / kStep;
+  };
+  const double bound = 100 * std::numeric_limits<double>::epsilon();
+  std::vector<Complex> at_x(x.begin(), x.end()), at_w(w.begin(), w.end());
+  for (size_t i = 0; i < x.size(); ++i) {
+    at_x[i] += Complex(0, kStep);
+    EXPECT_NEAR(grad_x[i], derivative(at_x, at_w), bound);
+    at_x[i] = x[i];
+  }
+  for (size_t i = 0; i < w.size(); ++i) {
+    at_w[i] += Complex(0, kStep);
+    EXPECT_NEAR(grad_w[i], derivative(at_x, at_w), bound);
+    at_w[i] = w[i];
+  }
+}
+
+}  // namespace
+}  // namespace thimble::kernels

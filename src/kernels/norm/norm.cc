@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two ways through the data. Planes: lanes run over the pixels of one channel.
+// Rows of features (pixels = 1): lanes run over channels, in f64.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/norm/norm.cc"
+#include "kernels/norm/norm.h"
+
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "kernels/simd-inl.h"
+#include "kernels/target.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+using Wide = hn::ScalableTag<double>;
+using WideV = hn::Vec<Wide>;
+using Narrow = hn::Rebind<float, Wide>;
+
+// ---- Planes
+
+struct TwoSums {
+  double first = 0.0;
+  double second = 0.0;
+};
+
+// Sums over n ≤ kBatchNormPiece positions of x and g, which add(x, g, sum1,
+// sum2) adds to. Past the end x is `rest` and g is 0, for which add must add
+// nothing.
+template <typename F>
+HWY_INLINE TwoSums SumPiece(size_t n, const float* x, const float* g,
+                            float rest, const F& add) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  V a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0;
+  V b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+  const auto load = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+  size_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    add(load(x + i), load(g + i), a0, b0);
+    add(load(x + i + lanes), load(g + i + lanes), a1, b1);
+    add(load(x + i + 2 * lanes), load(g + i + 2 * lanes), a2, b2);
+    add(load(x + i + 3 * lanes), load(g + i + 3 * lanes), a3, b3);
+  }
+  for (; i + lanes <= n; i += lanes) add(load(x + i), load(g + i), a0, b0);
+  if (i < n) {
+    const V last = hn::IfThenElse(hn::FirstN(d, n - i),
+                                  LoadFirst(d, x + i, n - i), hn::Set(d, rest));
+    add(last, LoadFirst(d, g + i, n - i), a1, b1);
+  }
+  const V a = hn::Add(hn::Add(a0, a1), hn::Add(a2, a3));
+  const V b = hn::Add(hn::Add(b0, b1), hn::Add(b2, b3));
+  return {hn::GetLane(hn::SumOfLanes(d, a)), hn::GetLane(hn::SumOfLanes(d, b))};
+}
+
+// Count, mean and sum of squared deviations of what was merged so far.
+struct Moments {
+  double count = 0.0;
+  double mean = 0.0;
+  double m2 = 0.0;
+
+  // Chan, Golub & LeVeque: the union of two samples.
+  void Merge(double n, double other_mean, double other_m2) {
+    const double total = count + n;
+    const double delta = other_mean - mean;
+    mean += delta * (n / total);
+    m2 += other_m2 + delta * delta * (count * n / total);
+    count = total;
+  }
+};
+
+// A first pass finds a shift near the mean; the second sums the deviations d
+// from it. The shift's rounding error cancels: mean = shift + Σd/n and
+// m2 = Σd² − (Σd)²/n hold for any shift, and Σd is small for a near one.
+HWY_INLINE void MergePiece(size_t n, const float* x, Moments& moments) {
+  const auto count = static_cast<double>(n);
+  const TwoSums sum = SumPiece(
+      n, x, x, 0.0f, [](V v, V, V& a, V&) HWY_ATTR { a = hn::Add(a, v); });
+  const auto shift = static_cast<float>(sum.first / count);
+  const V center = hn::Set(D(), shift);
+  const TwoSums off =
+      SumPiece(n, x, x, shift, [center](V v, V, V& a, V& b) HWY_ATTR {
+        const V deviation = hn::Sub(v, center);
+        a = hn::Add(a, deviation);
+        b = hn::MulAdd(deviation, deviation, b);
+      });
+  double m2 = off.second - off.first * off.first / count;
+  if (m2 < 0.0) m2 = 0.0;  // a NaN stays
+  moments.Merge(count, shift + off.first / count, m2);
+}
+
+// Calls visit(offset, count) for each piece of channel c, images in order.
+template <typename F>
+HWY_INLINE void ForPieces(const BatchNormShape& shape, int64_t images,
+                          int64_t c, const F& visit) {
+  for (int64_t i = 0; i < images; ++i) {
+    const int64_t plane = (i * shape.channels + c) * shape.pixels;
+    for (int64_t p = 0; p < shape.pixels; p += kBatchNormPiece) {
+      const int64_t n = HWY_MIN(kBatchNormPiece, shape.pixels - p);
+      visit(plane + p, static_cast<size_t>(n));
+    }
+  }
+}
+
+// out[i] = f(x[i], g[i]) over [0, n); out may be x or g.
+template <typename F>
+HWY_INLINE void MapPiece(size_t n, const float* x, const float* g, float* out,
+                         const F& f) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(f(hn::LoadU(d, x + i), hn::LoadU(d, g + i)), d, out + i);
+  }
+  if (i == n) return;
+  const V last = LoadFirst(d, x + i, n - i);
+  StoreFirst(f(last, LoadFirst(d, g + i, n - i)), d, out + i, n - i);
+}
+
+void ApplyPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
+                 const float* x, const float* gamma, const float* beta,
+                 const float* mean, const float* variance, float* y,
+                 int64_t begin, int64_t end) {
+  const D d;
+  for (int64_t c = begin; c < end; ++c) {
+    const double deviation =
+        std::sqrt(static_cast<double>(variance[c]) + epsilon);
+    const V scale = hn::Set(d, static_cast<float>(gamma[c] / deviation));
+    const V center = hn::Set(d, mean[c]);
+    const V shift = hn::Set(d, beta[c]);
+    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
+      MapPiece(n, x + at, x + at, y + at, [&](V v, V) HWY_ATTR {
+        return hn::MulAdd(hn::Sub(v, center), scale, shift);
+      });
+    });
+  }
+}
+
+void TrainPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
+                 const float* x, const float* gamma, const float* beta,
+                 float* y, float* mean, float* variance, int64_t begin,
+                 int64_t end) {
+  for (int64_t c = begin; c < end; ++c) {
+    Moments moments;
+    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
+      MergePiece(n, x + at, moments);
+    });
+    mean[c] = static_cast<float>(moments.mean);
+    variance[c] = static_cast<float>(moments.m2 / moments.count);
+    ApplyPlanes(shape, images, epsilon, x, gamma, beta, mean, variance, y, c,
+                c + 1);
+  }
+}
+
+void GradPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
+                const float* x, const float* gamma, const float* mean,
+                const float* variance, const float* grad_y, float* grad_x,
+                float* grad_gamma, float* grad_beta, int64_t begin,
+                int64_t end) {
+  const D d;
+  const auto count = static_cast<double>(images * shape.pixels);
+  for (int64_t c = begin; c < end; ++c) {
+    const V center = hn::Set(d, mean[c]);
+    TwoSums sums;  // Σ g and Σ g (x − mean)
+    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
+      const TwoSums part = SumPiece(n, x + at, grad_y + at, mean[c],
+                                    [&](V v, V g, V& a, V& b) HWY_ATTR {
+                                      a = hn::Add(a, g);
+                                      b = hn::MulAdd(g, hn::Sub(v, center), b);
+                                    });
+      sums.first += part.first;
+      sums.second += part.second;
+    });
+    const double inverse =
+        1.0 / std::sqrt(static_cast<double>(variance[c]) + epsilon);
+    grad_beta[c] = static_cast<float>(sums.first);
+    grad_gamma[c] = static_cast<float>(sums.second * inverse);
+    if (grad_x == nullptr) continue;
+    // factor (g − Σg/m − (x − mean) inverse² Σg(x − mean)/m)
+    const double factor = gamma[c] * inverse;
+    const double slope = factor * inverse * inverse * sums.second / count;
+    const V of_g = hn::Set(d, static_cast<float>(factor));
+    const V offset =
+        hn::Set(d, static_cast<float>(-factor * sums.first / count));
+    const V of_x = hn::Set(d, static_cast<float>(slope));
+    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
+      MapPiece(n, x + at, grad_y + at, grad_x + at, [&](V v, V g) HWY_ATTR {
+        const V base = hn::MulAdd(g, of_g, offset);
+        return hn::NegMulAdd(hn::Sub(v, center), of_x, base);
+      });
+    });
+  }
+}
+
+// ---- Rows of features
+
+HWY_INLINE WideV LoadWide(const float* p, size_t n) {
+  const Narrow d;
+  return hn::PromoteTo(
+      Wide(), n >= hn::Lanes(d) ? hn::LoadU(d, p) : LoadFirst(d, p, n));
+}
+
+HWY_INLINE void StoreNarrow(WideV v, float* p, size_t n) {
+  const Narrow d;
+  const auto rounded = hn::DemoteTo(d, v);
+  if (n >= hn::Lanes(d)) {
+    hn::StoreU(rounded, d, p);
+  } else {
+    StoreFirst(rounded, d, p, n);
+  }
+}
+
+// Calls visit(c, n) for vectors of n channels of [begin, end).
+template <typename F>
+HWY_INLINE void ForChannelVectors(int64_t begin, int64_t end, const F& visit) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Wide()));
+  for (int64_t c = begin; c < end; c += lanes) {
+    visit(c, static_cast<size_t>(HWY_MIN(lanes, end - c)));
+  }
+}
+
+HWY_INLINE WideV DeviationOf(const float* variance, float epsilon, size_t n) {
+  return hn::Sqrt(hn::Add(LoadWide(variance, n),
+                          hn::Set(Wide(), static_cast<double>(epsilon))));
+}
+
+void ApplyRows(const BatchNormShape& shape, int64_t images, float epsilon,
+               const float* x, const float* gamma, const float* beta,
+               const float* mean, const float* variance, float* y,
+               int64_t begin, int64_t end) {
+  ForChannelVectors(begin, end, [&](int64_t c, size_t n) HWY_ATTR {
+    const WideV scale =
+        hn::Div(LoadWide(gamma + c, n), DeviationOf(variance + c, epsilon, n));
+    const WideV center = LoadWide(mean + c, n);
+    const WideV shift = LoadWide(beta + c, n);
+    for (int64_t i = 0; i < images; ++i) {
+      const int64_t at = i * shape.channels + c;
+      const WideV off = hn::Sub(LoadWide(x + at, n), center);
+      StoreNarrow(hn::MulAdd(off, scale, shift), y + at, n);
+    }
+  });
+}
+
+void TrainRows(const BatchNormShape& shape, int64_t images, float epsilon,
+               const float* x, const float* gamma, const float* beta, float* y,
+               float* mean, float* variance, int64_t begin, int64_t end) {
+  const Wide d;
+  const WideV per_image = hn::Set(d, 1.0 / static_cast<double>(images));
+  ForChannelVectors(begin, end, [&](int64_t c, size_t n) HWY_ATTR {
+    WideV sum = hn::Zero(d);
+    for (int64_t i = 0; i < images; ++i) {
+      sum = hn::Add(sum, LoadWide(x + i * shape.channels + c, n));
+    }
+    const WideV center = hn::Mul(sum, per_image);
+    WideV squares = hn::Zero(d);
+    for (int64_t i = 0; i < images; ++i) {
+      const WideV v = LoadWide(x + i * shape.channels + c, n);
+      const WideV off = hn::Sub(v, center);
+      squares = hn::MulAdd(off, off, squares);
+    }
+    StoreNarrow(center, mean + c, n);
+    StoreNarrow(hn::Mul(squares, per_image), variance + c, n);
+  });
+  ApplyRows(shape, images, epsilon, x, gamma, beta, mean, variance, y, begin,
+            end);
+}
+
+void GradRows(const BatchNormShape& shape, int64_t images, float epsilon,
+              const float* x, const float* gamma, const float* mean,
+              const float* variance, const float* grad_y, float* grad_x,
+              float* grad_gamma, float* grad_beta, int64_t begin, int64_t end) {
+  const Wide d;
+  const WideV per_image = hn::Set(d, 1.0 / static_cast<double>(images));
+  ForChannelVectors(begin, end, [&](int64_t c, size_t n) HWY_ATTR {
+    const WideV center = LoadWide(mean + c, n);
+    const WideV deviation = DeviationOf(variance + c, epsilon, n);
+    WideV sum_g = hn::Zero(d);
+    WideV sum_gx = sum_g;
+    for (int64_t i = 0; i < images; ++i) {
+      const int64_t at = i * shape.channels + c;
+      const WideV g = LoadWide(grad_y + at, n);
+      sum_g = hn::Add(sum_g, g);
+      sum_gx = hn::MulAdd(g, hn::Sub(LoadWide(x + at, n), center), sum_gx);
+    }
+    const WideV sum_gn = hn::Div(sum_gx, deviation);  // Σ g x̂
+    StoreNarrow(sum_g, grad_beta + c, n);
+    StoreNarrow(sum_gn, grad_gamma + c, n);
+    if (grad_x == nullptr) return;
+    const WideV factor = hn::Div(LoadWide(gamma + c, n), deviation);
+    const WideV offset = hn::Mul(sum_g, per_image);
+    const WideV slope = hn::Div(hn::Mul(sum_gn, per_image), deviation);
+    for (int64_t i = 0; i < images; ++i) {
+      const int64_t at = i * shape.channels + c;
+      const WideV base = hn::Sub(LoadWide(grad_y + at, n), offset);
+      const WideV off = hn::Sub(LoadWide(x + at, n), center);
+      const WideV inner = hn::NegMulAdd(off, slope, base);
+      StoreNarrow(hn::Mul(factor, inner), grad_x + at, n);
+    }
+  });
+}
+
+// next = (1 − momentum) running + momentum factor batch, in f64.
+void BlendRunning(int64_t channels, float momentum, double factor,
+                  const float* batch, const float* running, float* next) {
+  const Wide d;
+  const WideV keep = hn::Set(d, 1.0 - static_cast<double>(momentum));
+  const WideV take = hn::Set(d, momentum * factor);
+  ForChannelVectors(0, channels, [&](int64_t c, size_t n) HWY_ATTR {
+    const WideV old = hn::Mul(keep, LoadWide(running + c, n));
+    StoreNarrow(hn::MulAdd(take, LoadWide(batch + c, n), old), next + c, n);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thimble::kernels {
+namespace {
+
+// Calls run(begin, end) for ranges of channels, spread over the threads. Rows
+// of features go in blocks that are whole vectors of any target, so that a
+// channel falls into the same lane for every thread count.
+template <typename F>
+void ForChannels(const BatchNormShape& shape, const KernelContext& context,
+                 const F& run) {
+  const int64_t block = shape.pixels == 1 ? 64 : 1;
+  const int64_t channels = shape.channels;
+  context.pool->ParallelFor(
+      (channels + block - 1) / block, [&](int64_t begin, int64_t end, int) {
+        run(begin * block, end * block < channels ? end * block : channels);
+      });
+}
+
+}  // namespace
+
+void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
+                    const float* x, const float* gamma, const float* beta,
+                    float* y, float* mean, float* variance,
+                    const KernelContext& context) {
+  const auto run = shape.pixels == 1 ? THIMBLE_DISPATCH(TrainRows).Get()
+                                     : THIMBLE_DISPATCH(TrainPlanes).Get();
+  ForChannels(shape, context, [&](int64_t begin, int64_t end) {
+    run(shape, images, epsilon, x, gamma, beta, y, mean, variance, begin, end);
+  });
+}
+
+void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,
+                    const float* x, const float* gamma, const float* beta,
+                    const float* mean, const float* variance, float* y,
+                    const KernelContext& context) {
+  const auto run = shape.pixels == 1 ? THIMBLE_DISPATCH(ApplyRows).Get()
+                                     : THIMBLE_DISPATCH(ApplyPlanes).Get();
+  ForChannels(shape, context, [&](int64_t begin, int64_t end) {
+    run(shape, images, epsilon, x, gamma, beta, mean, variance, y, begin, end);
+  });
+}
+
+void BatchNormGrad(const BatchNormShape& shape, int64_t images, float epsilon,
+                   const float* x, const float* gamma, const float* mean,
+                   const float* variance, const float* grad_y, float* grad_x,
+                   float* grad_gamma, float* grad_beta,
+                   const KernelContext& context) {
+  const auto run = shape.pixels == 1 ? THIMBLE_DISPATCH(GradRows).Get()
+                                     : THIMBLE_DISPATCH(GradPlanes).Get();
+  ForChannels(shape, context, [&](int64_t begin, int64_t end) {
+    run(shape, images, epsilon, x, gamma, mean, variance, grad_y, grad_x,
+        grad_gamma, grad_beta, begin, end);
+  });
+}
+
+void BatchNormUpdateRunning(int64_t channels, int64_t count, float momentum,
+                            const float* mean, const float* variance,
+                            const float* running_mean,
+                            const float* running_variance, float* next_mean,
+                            float* next_variance, const KernelContext&) {
+  // Channels are too few to be worth waking threads for.
+  const auto blend = THIMBLE_DISPATCH(BlendRunning).Get();
+  const double unbias =
+      count > 1 ? static_cast<double>(count) / static_cast<double>(count - 1)
+                : 1.0;
+  blend(channels, momentum, 1.0, mean, running_mean, next_mean);
+  blend(channels, momentum, unbias, variance, running_variance, next_variance);
+}
+
+}  // namespace thimble::kernels
+#endif  // HWY_ONCE

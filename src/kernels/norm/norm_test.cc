@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/norm/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "kernels/layout/guard_page.h"
+#include "kernels/norm/reference.h"
+#include "kernels/testing.h"
+
+namespace thimble::kernels {
+namespace {
+
+using testing::FillRandom;
+using testing::ForEachTarget;
+using testing::GuardedBuffer;
+using testing::GuardPageBuffer;
+using testing::SumErrorBound;
+using testing::TestContext;
+using testing::TestValue;
+
+using Doubles = std::vector<double>;
+
+constexpr double kUnit = std::numeric_limits<float>::epsilon() / 2;
+constexpr float kEpsilon = 1e-5f;
+
+Doubles Wide(const GuardedBuffer<float>& values) {
+  return {values.data(), values.data() + values.size()};
+}
+
+std::vector<uint32_t> Bits(const GuardedBuffer<float>& values) {
+  std::vector<uint32_t> bits;
+  for (size_t i = 0; i < values.size(); ++i) {
+    bits.push_back(std::bit_cast<uint32_t>(values[i]));
+  }
+  return bits;
+}
+
+// Images x with channel means about `level` and values `spread` around them,
+// gradients, and parameters away from 0.
+struct Batch {
+  Batch(const BatchNormShape& batch_shape, int64_t image_count, size_t misalign,
+        float level = 0.5f, float spread = 1.0f)
+      : shape(batch_shape),
+        images(image_count),
+        size(static_cast<size_t>(images * shape.channels * shape.pixels)),
+        channels(static_cast<size_t>(shape.channels)),
+        x(size, misalign),
+        grad_y(size, misalign),
+        gamma(channels, misalign),
+        beta(channels, misalign) {
+    for (size_t i = 0; i < size; ++i) {
+      x[i] = level + spread * TestValue(1, i);
+      grad_y[i] = TestValue(2, i) + 0.25f;
+    }
+    for (size_t c = 0; c < channels; ++c) {
+      gamma[c] = 1.5f + TestValue(3, c);
+      beta[c] = TestValue(4, c);
+    }
+  }
+  double count() const { return static_cast<double>(images * shape.pixels); }
+
+  BatchNormShape shape;
+  int64_t images;
+  size_t size;
+  size_t channels;
+  GuardedBuffer<float> x, grad_y, gamma, beta;
+};
+
+// Roundings that one term of an f32 partial sum can meet: those of its chain,
+// of what is left over after whole rounds of chains, and of the fold.
+double Roundings(const Batch& batch) {
+  const int64_t chain = kBatchNormPiece / kBatchNormChains;
+  const int64_t fold = 10;
+  return static_cast<double>(std::min(batch.shape.pixels, chain) + fold);
+}
+
+// Bounds of the statistics' errors, from k roundings of f32 sums. The shift of
+// a piece is off its mean by e ≤ (k+1)u·mean|x|. Deviations from shifts of
+// single pieces are on average at most 2·mean|x − m| + e.
+struct StatisticsBounds {
+  StatisticsBounds(const Batch& batch, const Doubles& want_mean,
+                   const Doubles& want_variance)
+      : mean(batch.channels), variance(batch.channels) {
+    Doubles size(batch.channels), off(batch.channels);
+    reference::ForEachPixel(
+        batch.shape, batch.images, [&](int64_t channel, int64_t at) {
+          const auto c = static_cast<size_t>(channel);
+          const double v = batch.x[static_cast<size_t>(at)];
+          size[c] += std::fabs(v) / batch.count();
+          off[c] += std::fabs(v - want_mean[c]) / batch.count();
+        });
+    const double k = Roundings(batch);
+    for (size_t c = 0; c < batch.channels; ++c) {
+      const double e = (k + 1) * kUnit * size[c];
+      const double of_sum = (k + 2) * kUnit * (2 * off[c] + e);
+      const double var = want_variance[c];
+      mean[c] = of_sum + kUnit * std::fabs(want_mean[c]);
+      // Σd², then (Σd)²/n, then the distance between pieces, then the result.
+      variance[c] = (k + 4) * kUnit * (var + e * e) + 2 * e * of_sum +
+                    2 * std::sqrt(var) * of_sum + kUnit * var;
+    }
+  }
+  Doubles mean;
+  Doubles variance;
+};
+
+// Against the statistics that the kernel stored: difference, scale, product and
+// sum are rounded once each.
+void CheckApplied(const Batch& batch, const GuardedBuffer<float>& mean,
+                  const GuardedBuffer<float>& variance,
+                  const GuardedBuffer<float>& y) {
+  Doubles want(batch.size);
+  reference::BatchNormApply(batch.shape, batch.images, kEpsilon,
+                            Wide(batch.x).data(), Wide(batch.gamma).data(),
+                            Wide(batch.beta).data(), Wide(mean).data(),
+                            Wide(variance).data(), want.data());
+  reference::ForEachPixel(
+      batch.shape, batch.images, [&](int64_t channel, int64_t at) {
+        const auto i = static_cast<size_t>(at);
+        const double shift = batch.beta[static_cast<size_t>(channel)];
+        const double magnitude = std::fabs(want[i] - shift) + std::fabs(shift);
+        ASSERT_NEAR(y[i], want[i], SumErrorBound(2, magnitude)) << i;
+      });
+}
+
+void CheckTrain(const Batch& batch, size_t misalign) {
+  Doubles want_mean(batch.channels), want_variance(batch.channels);
+  reference::BatchNormStatistics(batch.shape, batch.images,
+                                 Wide(batch.x).data(), want_mean.data(),
+                                 want_variance.data());
+  const StatisticsBounds bounds(batch, want_mean, want_variance);
+  std::vector<std::vector<uint32_t>> first;
+  for (int threads : {1, 2, 3}) {
+    TestContext context(threads);
+    GuardedBuffer<float> y(batch.size, misalign), in_place(batch.size, 3);
+    GuardedBuffer<float> applied(batch.size);
+    GuardedBuffer<float> mean(batch.channels, 1), variance(batch.channels, 3);
+    for (size_t i = 0; i < batch.size; ++i) in_place[i] = batch.x[i];
+    BatchNormTrain(batch.shape, batch.images, kEpsilon, batch.x.data(),
+                   batch.gamma.data(), batch.beta.data(), y.data(), mean.data(),
+                   variance.data(), *context);
+    for (size_t c = 0; c < batch.channels; ++c) {
+      ASSERT_NEAR(mean[c], want_mean[c], bounds.mean[c]) << c;
+      ASSERT_NEAR(variance[c], want_variance[c], bounds.variance[c]) << c;
+    }
+    CheckApplied(batch, mean, variance, y);
+    if (threads == 1) first = {Bits(y), Bits(mean), Bits(variance)};
+    ASSERT_EQ(Bits(y), first[0]);
+    ASSERT_EQ(Bits(mean), first[1]);
+    ASSERT_EQ(Bits(variance), first[2]);
+    BatchNormApply(batch.shape, batch.images, kEpsilon, batch.x.data(),
+                   batch.gamma.data(), batch.beta.data(), mean.data(),
+                   variance.data(), applied.data(), *context);
+    ASSERT_EQ(Bits(applied), first[0]);
+    BatchNormTrain(batch.shape, batch.images, kEpsilon, in_place.data(),
+                   batch.gamma.data(), batch.beta.data(), in_place.data(),
+                   mean.data(), variance.data(), *context);
+    ASSERT_EQ(Bits(in_place), first[0]);
+    for (const auto* b : {&y, &in_place, &applied, &mean, &variance}) {
+      b->CheckGuards("train");
+    }
+  }
+}
+
+// What the gradient is computed from, and the reference's results.
+struct GradCase {
+  GradCase(const Batch& batch)
+      : mean(batch.channels, 1),
+        variance(batch.channels, 3),
+        x(batch.size),
+        gamma(batch.channels),
+        beta(batch.channels) {
+    Doubles m(batch.channels), v(batch.channels);
+    reference::BatchNormStatistics(batch.shape, batch.images,
+                                   Wide(batch.x).data(), m.data(), v.data());
+    for (size_t c = 0; c < batch.channels; ++c) {
+      mean[c] = static_cast<float>(m[c]);
+      variance[c] = static_cast<float>(v[c]);
+    }
+    reference::BatchNormGrad(
+        batch.shape, batch.images, kEpsilon, Wide(batch.x).data(),
+        Wide(batch.gamma).data(), Wide(mean).data(), Wide(variance).data(),
+        Wide(batch.grad_y).data(), x.data(), gamma.data(), beta.data());
+  }
+  GuardedBuffer<float> mean, variance;
+  Doubles x, gamma, beta;
+};
+
+// Checks the two sums, then grad_x: its formula rounds six times at most, and
+// the errors of the sums enter it divided by m.
+void CheckGradValues(const Batch& batch, const GradCase& want,
+                     const GuardedBuffer<float>& grad_x,
+                     const GuardedBuffer<float>& grad_gamma,
+                     const GuardedBuffer<float>& grad_beta) {
+  Doubles size_g(batch.channels), size_gn(batch.channels);
+  const auto normal = [&](size_t c, size_t i) {
+    return (static_cast<double>(batch.x[i]) - want.mean[c]) /
+           std::sqrt(static_cast<double>(want.variance[c]) + kEpsilon);
+  };
+  reference::ForEachPixel(
+      batch.shape, batch.images, [&](int64_t channel, int64_t at) {
+        const auto c = static_cast<size_t>(channel);
+        const auto i = static_cast<size_t>(at);
+        size_g[c] += std::fabs(batch.grad_y[i]);
+        size_gn[c] += std::fabs(batch.grad_y[i] * normal(c, i));
+      });
+  const double k = Roundings(batch);
+  Doubles bound_beta(batch.channels), bound_gamma(batch.channels);
+  for (size_t c = 0; c < batch.channels; ++c) {
+    bound_beta[c] = (k + 1) * kUnit * size_g[c];
+    bound_gamma[c] = (k + 4) * kUnit * size_gn[c];
+    ASSERT_NEAR(grad_beta[c], want.beta[c], bound_beta[c]) << c;
+    ASSERT_NEAR(grad_gamma[c], want.gamma[c], bound_gamma[c]) << c;
+  }
+  reference::ForEachPixel(
+      batch.shape, batch.images, [&](int64_t channel, int64_t at) {
+        const auto c = static_cast<size_t>(channel);
+        const auto i = static_cast<size_t>(at);
+        const double m = batch.count();
+        const double n = std::fabs(normal(c, i));
+        const double magnitude = std::fabs(batch.grad_y[i]) +
+                                 std::fabs(want.beta[c]) / m +
+                                 n * std::fabs(want.gamma[c]) / m;
+        const double factor =
+            batch.gamma[c] /
+            std::sqrt(static_cast<double>(want.variance[c]) + kEpsilon);
+        ASSERT_NEAR(grad_x[i], want.x[i],
+                    factor * (SumErrorBound(4, magnitude) + bound_beta[c] / m +
+                              n * bound_gamma[c] / m))
+            << i;
+      });
+}
+
+void CheckGrad(const Batch& batch, size_t misalign) {
+  const GradCase want(batch);
+  std::vector<std::vector<uint32_t>> first;
+  for (int threads : {1, 2, 3}) {
+    TestContext context(threads);
+    GuardedBuffer<float> grad_x(batch.size, misalign);
+    GuardedBuffer<float> on_x(batch.size, 1), on_grad(batch.size, 3);
+    GuardedBuffer<float> grad_gamma(batch.channels, 3);
+    GuardedBuffer<float> grad_beta(batch.channels, 1);
+    for (size_t i = 0; i < batch.size; ++i) {
+      on_x[i] = batch.x[i];
+      on_grad[i] = batch.grad_y[i];
+    }
+    const auto run = [&](const float* x, const float* grad_y, float* out) {
+      BatchNormGrad(batch.shape, batch.images, kEpsilon, x, batch.gamma.data(),
+                    want.mean.data(), want.variance.data(), grad_y, out,
+                    grad_gamma.data(), grad_beta.data(), *context);
+    };
+    run(batch.x.data(), batch.grad_y.data(), grad_x.data());
+    CheckGradValues(batch, want, grad_x, grad_gamma, grad_beta);
+    if (threads == 1) first = {Bits(grad_x), Bits(grad_gamma), Bits(grad_beta)};
+    run(on_x.data(), batch.grad_y.data(), on_x.data());
+    run(batch.x.data(), on_grad.data(), on_grad.data());
+    run(batch.x.data(), batch.grad_y.data(), nullptr);
+    ASSERT_EQ(Bits(grad_x), first[0]);
+    ASSERT_EQ(Bits(on_x), first[0]);
+    ASSERT_EQ(Bits(on_grad), first[0]);
+    ASSERT_EQ(Bits(grad_gamma), first[1]);
+    ASSERT_EQ(Bits(grad_beta), first[2]);
+    for (const auto* b : {&grad_x, &on_x, &on_grad, &grad_gamma, &grad_beta}) {
+      b->CheckGuards("grad");
+    }
+  }
+}
+
+// Images, channels, pixels: planes and rows of every length up to two of the
+// widest vectors and one more; planes of several pieces.
+std::vector<std::tuple<int64_t, int64_t, int64_t>> Shapes() {
+  std::vector<std::tuple<int64_t, int64_t, int64_t>> shapes;
+  for (int64_t n = 1; n <= 33; ++n) {
+    shapes.emplace_back(1 + n % 3, 3, n);
+    shapes.emplace_back(1 + n % 7, n, 1);
+  }
+  shapes.insert(shapes.end(), {{64, 130, 1},
+                               {5, 4, 49},
+                               {3, 2, 64},
+                               {3, 5, 100},
+                               {2, 2, 784},
+                               {2, 1, 1023},
+                               {2, 3, 2501}});
+  return shapes;
+}
+
+TEST(BatchNorm, TrainAndGradMatchReferenceForAnyThreadCount) {
+  ForEachTarget([] {
+    for (const auto& [images, channels, pixels] : Shapes()) {
+      for (size_t misalign : {0, 1, 3}) {
+        SCOPED_TRACE(::testing::Message() << images << "x" << channels << "x"
+                                          << pixels << " at " << misalign);
+        const Batch batch({channels, pixels}, images, misalign);
+        CheckTrain(batch, misalign);
+        CheckGrad(batch, misalign);
+      }
+    }
+  });
+}
+
+TEST(BatchNorm, StaysInsideItsTensors) {
+  ForEachTarget([] {
+    for (const auto& [images, channels, pixels] : Shapes()) {
+      const BatchNormShape shape{channels, pixels};
+      const auto size = static_cast<size_t>(images * channels * pixels);
+      const auto c = static_cast<size_t>(channels);
+      GuardPageBuffer<float> x(size), y(size), gamma(c), beta(c), mean(c);
+      GuardPageBuffer<float> variance(c), grad_gamma(c), grad_beta(c);
+      TestContext context(1);
+      BatchNormTrain(shape, images, kEpsilon, x.data(), gamma.data(),
+                     beta.data(), y.data(), mean.data(), variance.data(),
+                     *context);
+      BatchNormGrad(shape, images, kEpsilon, x.data(), gamma.data(),
+                    mean.data(), variance.data(), y.data(), y.data(),
+                    grad_gamma.data(), grad_beta.data(), *context);
+      BatchNormUpdateRunning(channels, 2, 0.1f, mean.data(), variance.data(),
+                             gamma.data(), beta.data(), gamma.data(),
+                             beta.data(), *context);
+    }
+  });
+}
+
+// E[x²] − E[x]² in f32 would be off by 1000²·2⁻²⁴ = 0.06 here, a thousand times
+// the variance of 3.3e-5.
+TEST(BatchNorm, SmallVarianceAroundLargeMeanIsKept) {
+  ForEachTarget([] {
+    for (const auto& [images, channels, pixels] :
+         {std::tuple<int64_t, int64_t, int64_t>{4, 3, 1000},
+          {4, 3, 4096},
+          {16, 2, 49},
+          {200, 9, 1}}) {
+      const Batch batch({channels, pixels}, images, 1, 1000.0f, 1e-2f);
+      CheckTrain(batch, 0);
+    }
+  });
+}
+
+TEST(BatchNorm, ConstantChannelHasNoVariance) {
+  ForEachTarget([] {
+    for (int64_t pixels : {1, 7, 3000}) {
+      Batch batch({3, pixels}, 3, 0, 0.1f, 0.0f);
+      GuardedBuffer<float> y(batch.size), mean(3), variance(3);
+      TestContext context(1);
+      BatchNormTrain(batch.shape, batch.images, kEpsilon, batch.x.data(),
+                     batch.gamma.data(), batch.beta.data(), y.data(),
+                     mean.data(), variance.data(), *context);
+      for (size_t c = 0; c < 3; ++c) {
+        EXPECT_EQ(mean[c], 0.1f);
+        EXPECT_GE(variance[c], 0.0f);
+        EXPECT_LE(variance[c], 0.1f * 0.1f * kUnit * kUnit);
+      }
+    }
+  });
+}
+
+TEST(BatchNorm, NanShowsInTheStatistics) {
+  ForEachTarget([] {
+    for (int64_t pixels : {1, 100}) {
+      Batch batch({1, pixels}, 3, 0);
+      batch.x[batch.size - 1] = std::numeric_limits<float>::quiet_NaN();
+      GuardedBuffer<float> mean(1), variance(1);
+      TestContext context(1);
+      BatchNormTrain(batch.shape, batch.images, kEpsilon, batch.x.data(),
+                     batch.gamma.data(), batch.beta.data(), batch.x.data(),
+                     mean.data(), variance.data(), *context);
+      EXPECT_TRUE(std::isnan(mean[0]));
+      EXPECT_TRUE(std::isnan(variance[0]));
+    }
+  });
+}
+
+TEST(BatchNorm, RunningStatisticsMatchReferenceAlsoInPlace) {
+  ForEachTarget([] {
+    for (int64_t channels = 0; channels <= 33; ++channels) {
+      for (int64_t count : {1, 2, 50}) {
+        const auto n = static_cast<size_t>(channels);
+        GuardedBuffer<float> mean(n, 1), variance(n), old_mean(n, 3);
+        GuardedBuffer<float> old_variance(n, 1), next_mean(n), next_var(n, 3);
+        FillRandom(mean.span(), 1);
+        FillRandom(variance.span(), 2);
+        FillRandom(old_mean.span(), 3);
+        FillRandom(old_variance.span(), 4);
+        Doubles want_mean(n), want_variance(n);
+        reference::BatchNormUpdateRunning(
+            channels, count, 0.1f, Wide(mean).data(), Wide(variance).data(),
+            Wide(old_mean).data(), Wide(old_variance).data(), want_mean.data(),
+            want_variance.data());
+        TestContext context(2);
+        const auto run = [&](float* to_mean, float* to_variance) {
+          BatchNormUpdateRunning(channels, count, 0.1f, mean.data(),
+                                 variance.data(), old_mean.data(),
+                                 old_variance.data(), to_mean, to_variance,
+                                 *context);
+        };
+        run(next_mean.data(), next_var.data());
+        run(old_mean.data(), old_variance.data());
+        for (size_t c = 0; c < n; ++c) {
+          // One rounding of a blend of values below 1, unbiased by at most 2.
+          ASSERT_NEAR(next_mean[c], want_mean[c], kUnit);
+          ASSERT_NEAR(next_var[c], want_variance[c], 2 * kUnit);
+        }
+        ASSERT_EQ(Bits(old_mean), Bits(next_mean));
+        ASSERT_EQ(Bits(old_variance), Bits(next_var));
+        for (const auto* b :
+             {&old_mean, &old_variance, &next_mean, &next_var}) {
+          b->CheckGuards("running");
+        }
+      }
+    }
+  });
+}
+
+TEST(BatchNorm, ReferenceGradientIsTheComplexStepOfTheReferenceForward) {
+  using Complex = std::complex<double>;
+  const Batch batch({3, 4}, 2, 0);
+  Doubles x = Wide(batch.x), gamma = Wide(batch.gamma), w = Wide(batch.grad_y);
+  Doubles mean(3), variance(3), grad_x(batch.size), grad_gamma(3), grad_beta(3);
+  reference::BatchNormStatistics(batch.shape, 2, x.data(), mean.data(),
+                                 variance.data());
+  reference::BatchNormGrad(batch.shape, 2, kEpsilon, x.data(), gamma.data(),
+                           mean.data(), variance.data(), w.data(),
+                           grad_x.data(), grad_gamma.data(), grad_beta.data());
+  // The directional derivative of Σ w·y along element i of `values`.
+  std::vector<Complex> cx(x.begin(), x.end()), cg(gamma.begin(), gamma.end());
+  std::vector<Complex> cb(batch.beta.data(), batch.beta.data() + 3);
+  const double h = 1e-30;
+  const auto derivative = [&](std::vector<Complex>& values, size_t i) {
+    std::vector<Complex> y(batch.size), m(3), v(3);
+    const Complex before = values[i];
+    values[i] += Complex(0.0, h);
+    reference::BatchNormTrain(batch.shape, 2, kEpsilon, cx.data(), cg.data(),
+                              cb.data(), y.data(), m.data(), v.data());
+    values[i] = before;
+    double sum = 0.0;
+    for (size_t k = 0; k < y.size(); ++k) sum += w[k] * y[k].imag();
+    return sum / h;
+  };
+  // Fewer than 100 operations on values of at most about 10.
+  const double bound = 1000 * std::numeric_limits<double>::epsilon();
+  for (size_t i = 0; i < batch.size; ++i) {
+    EXPECT_NEAR(grad_x[i], derivative(cx, i), bound);
+  }
+  for (size_t c = 0; c < 3; ++c) {
+    EXPECT_NEAR(grad_gamma[c], derivative(cg, c), bound);
+    EXPECT_NEAR(grad_beta[c], derivative(cb, c), bound);
+  }
+}
+
+}  // namespace
+}  // namespace thimble::kernels

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SIMD bodies of pooling, each for one plane. Lanes run over output columns
+// whose windows lie inside the row; the few columns at the borders are scalar.
+// Included once per SIMD target; hence no `#pragma once`.
+#if defined(THIMBLE_KERNELS_POOL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef THIMBLE_KERNELS_POOL_INL_H_
+#undef THIMBLE_KERNELS_POOL_INL_H_
+#else
+#define THIMBLE_KERNELS_POOL_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/pool/pool.h"
+#include "kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+using Bytes = hn::Rebind<uint8_t, D>;
+using Ints = hn::Rebind<int32_t, D>;
+
+// ---- Loads and stores of the first n lanes, for any n
+
+HWY_INLINE V LoadUpTo(const float* p, size_t n) {
+  const D d;
+  return n >= hn::Lanes(d) ? hn::LoadU(d, p) : LoadFirst(d, p, n);
+}
+
+HWY_INLINE void StoreUpTo(V v, float* p, size_t n) {
+  const D d;
+  if (n >= hn::Lanes(d)) {
+    hn::StoreU(v, d, p);
+  } else {
+    StoreFirst(v, d, p, n);
+  }
+}
+
+// The pairs p[2i], p[2i+1] of n elements, taken apart; zeros behind them.
+HWY_INLINE void LoadPairs(const float* p, size_t n, V& even, V& odd) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  if (n >= 2 * lanes) {
+    hn::LoadInterleaved2(d, p, even, odd);
+    return;
+  }
+  const V first = LoadUpTo(p, n);
+  const V second = n > lanes ? LoadFirst(d, p + lanes, n - lanes) : hn::Zero(d);
+  even = hn::ConcatEven(d, second, first);
+  odd = hn::ConcatOdd(d, second, first);
+}
+
+// p[0], p[stride], …, n ≤ Lanes of them, n > 0. Elements up to `end` are
+// readable. kStride is the stride, or 0 for any.
+template <int kStride>
+HWY_INLINE V LoadStrided(const float* p, int64_t stride, size_t n,
+                         const float* end) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  if constexpr (kStride == 1) return LoadUpTo(p, n);
+  if constexpr (kStride == 2) {
+    V even, odd;
+    const auto readable = static_cast<size_t>(end - p);
+    LoadPairs(p, readable >= 2 * lanes ? 2 * lanes : 2 * n - 1, even, odd);
+    return even;
+  }
+  HWY_ALIGN float staged[hn::MaxLanes(d)] = {};
+  for (size_t i = 0; i < n; ++i)
+    staged[i] = p[static_cast<int64_t>(i) * stride];
+  return hn::Load(d, staged);
+}
+
+// Winners are small integers: exact as floats, which saves converting masks.
+HWY_INLINE V LoadWinners(const uint8_t* p, size_t n) {
+  const Bytes d8;
+  if (n >= hn::Lanes(d8)) {
+    return hn::ConvertTo(D(), hn::PromoteTo(Ints(), hn::LoadU(d8, p)));
+  }
+  HWY_ALIGN uint8_t staged[HWY_MAX_BYTES] = {};
+  std::memcpy(staged, p, n);
+  return hn::ConvertTo(D(), hn::PromoteTo(Ints(), hn::LoadU(d8, staged)));
+}
+
+HWY_INLINE void StoreWinners(V winners, uint8_t* p, size_t n) {
+  const Bytes d8;
+  const auto bytes = hn::DemoteTo(d8, hn::ConvertTo(Ints(), winners));
+  if (n >= hn::Lanes(d8)) {
+    hn::StoreU(bytes, d8, p);
+    return;
+  }
+  HWY_ALIGN uint8_t staged[HWY_MAX_BYTES];
+  hn::StoreU(bytes, d8, staged);
+  std::memcpy(p, staged, n);
+}
+
+// ---- Windows
+
+struct Range {
+  int64_t begin;
+  int64_t end;
+};
+
+// The places k of window `out` that lie in [0, extent) along one axis. Never
+// empty, since padding is less than the kernel.
+HWY_INLINE Range PlacesOf(const PoolShape& s, int64_t out, int64_t extent) {
+  const int64_t start = out * s.stride - s.padding;
+  return {HWY_MAX(0, -start), HWY_MIN(s.kernel, extent - start)};
+}
+
+// Index in the plane of the window's first place; negative in the padding.
+HWY_INLINE int64_t CornerOf(const PoolShape& s, int64_t oh, int64_t ow) {
+  return (oh * s.stride - s.padding) * s.width + ow * s.stride - s.padding;
+}
+
+// The output columns whose windows lie inside the row.
+HWY_INLINE Range InnerColumns(const PoolShape& s) {
+  const int64_t first = (s.padding + s.stride - 1) / s.stride;
+  const int64_t begin = HWY_MIN(first, s.out_width());
+  const int64_t room = s.width + s.padding - s.kernel;
+  const int64_t end = room < 0 ? 0 : room / s.stride + 1;
+  return {begin, HWY_MAX(begin, end)};
+}
+
+// Calls inner(ow, n) for vectors of n inner columns, border(ow) for the others.
+template <typename Inner, typename Border>
+HWY_INLINE void ForColumns(const PoolShape& s, const Inner& inner,
+                           const Border& border) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  const Range columns = InnerColumns(s);
+  for (int64_t ow = 0; ow < columns.begin; ++ow) border(ow);
+  for (int64_t ow = columns.begin; ow < columns.end; ow += lanes) {
+    inner(ow, static_cast<size_t>(HWY_MIN(lanes, columns.end - ow)));
+  }
+  for (int64_t ow = columns.end; ow < s.out_width(); ++ow) border(ow);
+}
+
+// ---- Maximum
+
+// A later candidate wins when it is larger, or the first NaN: when it is not
+// less or equal, and the best so far is a number.
+struct Best {
+  V value;
+  V place;
+
+  HWY_INLINE void Offer(V candidate, V at) {
+    const auto wins =
+        hn::AndNot(hn::Le(candidate, value), hn::Eq(value, value));
+    value = hn::IfThenElse(wins, candidate, value);
+    place = hn::IfThenElse(wins, at, place);
+  }
+};
+
+// Kernel 2, stride 2, no padding: each element is read once.
+HWY_INLINE void MaxPlaneOfPairs(const PoolShape& s, const float* x, float* y,
+                                uint8_t* winner) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t out_width = s.out_width();
+  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
+    const float* top = x + 2 * oh * s.width;
+    for (int64_t ow = 0; ow < out_width; ow += lanes) {
+      const auto n = static_cast<size_t>(HWY_MIN(lanes, out_width - ow));
+      V a0, a1, b0, b1;
+      LoadPairs(top + 2 * ow, 2 * n, a0, a1);
+      LoadPairs(top + s.width + 2 * ow, 2 * n, b0, b1);
+      Best best{a0, hn::Zero(d)};
+      best.Offer(a1, hn::Set(d, 1.0f));
+      best.Offer(b0, hn::Set(d, 2.0f));
+      best.Offer(b1, hn::Set(d, 3.0f));
+      StoreUpTo(best.value, y + oh * out_width + ow, n);
+      if (winner != nullptr) {
+        StoreWinners(best.place, winner + oh * out_width + ow, n);
+      }
+    }
+  }
+}
+
+HWY_INLINE float MaxAtBorder(const PoolShape& s, const float* x, int64_t oh,
+                             int64_t ow, uint8_t* winner) {
+  const Range kh = PlacesOf(s, oh, s.height);
+  const Range kw = PlacesOf(s, ow, s.width);
+  const int64_t corner = CornerOf(s, oh, ow);
+  float best = x[corner + kh.begin * s.width + kw.begin];
+  int64_t place = kh.begin * s.kernel + kw.begin;
+  for (int64_t h = kh.begin; h < kh.end; ++h) {
+    for (int64_t w = kw.begin; w < kw.end; ++w) {
+      const float candidate = x[corner + h * s.width + w];
+      if (candidate <= best || best != best) continue;
+      best = candidate;
+      place = h * s.kernel + w;
+    }
+  }
+  if (winner != nullptr) *winner = static_cast<uint8_t>(place);
+  return best;
+}
+
+template <int kStride>
+HWY_INLINE void MaxPlane(const PoolShape& s, const float* x, float* y,
+                         uint8_t* winner) {
+  const D d;
+  const int64_t out_width = s.out_width();
+  const float* end = x + s.height * s.width;
+  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
+    const Range kh = PlacesOf(s, oh, s.height);
+    const int64_t out_row = oh * out_width;
+    const auto inner = [&](int64_t ow, size_t n) HWY_ATTR {
+      Best best{};
+      for (int64_t h = kh.begin; h < kh.end; ++h) {
+        const float* from = x + (CornerOf(s, oh, ow) + h * s.width);
+        for (int64_t w = 0; w < s.kernel; ++w) {
+          const V v = LoadStrided<kStride>(from + w, s.stride, n, end);
+          const V at = hn::Set(d, static_cast<float>(h * s.kernel + w));
+          if (h == kh.begin && w == 0) {
+            best = {v, at};
+          } else {
+            best.Offer(v, at);
+          }
+        }
+      }
+      StoreUpTo(best.value, y + out_row + ow, n);
+      if (winner != nullptr) StoreWinners(best.place, winner + out_row + ow, n);
+    };
+    ForColumns(s, inner, [&](int64_t ow) HWY_ATTR {
+      y[out_row + ow] = MaxAtBorder(
+          s, x, oh, ow, winner == nullptr ? nullptr : winner + out_row + ow);
+    });
+  }
+}
+
+// ---- Average
+
+template <int kStride>
+HWY_INLINE void AveragePlane(const PoolShape& s, const float* x, float* y) {
+  const D d;
+  const float scale = 1.0f / static_cast<float>(s.kernel * s.kernel);
+  const float* end = x + s.height * s.width;
+  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
+    const Range kh = PlacesOf(s, oh, s.height);
+    float* out = y + oh * s.out_width();
+    const auto inner = [&](int64_t ow, size_t n) HWY_ATTR {
+      V sum = hn::Zero(d);
+      for (int64_t h = kh.begin; h < kh.end; ++h) {
+        const float* from = x + (CornerOf(s, oh, ow) + h * s.width);
+        for (int64_t w = 0; w < s.kernel; ++w) {
+          sum = hn::Add(sum, LoadStrided<kStride>(from + w, s.stride, n, end));
+        }
+      }
+      StoreUpTo(hn::Mul(sum, hn::Set(d, scale)), out + ow, n);
+    };
+    ForColumns(s, inner, [&](int64_t ow) HWY_ATTR {
+      const Range kw = PlacesOf(s, ow, s.width);
+      float sum = 0.0f;
+      for (int64_t h = kh.begin; h < kh.end; ++h) {
+        const int64_t row = CornerOf(s, oh, ow) + h * s.width;
+        for (int64_t w = kw.begin; w < kw.end; ++w) sum += x[row + w];
+      }
+      out[ow] = sum * scale;
+    });
+  }
+}
+
+// Sum of n ≤ kPoolPiece elements.
+HWY_INLINE double SumPixels(size_t n, const float* x) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  V a = hn::Zero(d), b = a, c = a, e = a;
+  size_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    a = hn::Add(a, hn::LoadU(d, x + i));
+    b = hn::Add(b, hn::LoadU(d, x + i + lanes));
+    c = hn::Add(c, hn::LoadU(d, x + i + 2 * lanes));
+    e = hn::Add(e, hn::LoadU(d, x + i + 3 * lanes));
+  }
+  for (; i + lanes <= n; i += lanes) a = hn::Add(a, hn::LoadU(d, x + i));
+  if (i < n) b = hn::Add(b, LoadFirst(d, x + i, n - i));
+  const V sum = hn::Add(hn::Add(a, b), hn::Add(c, e));
+  return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

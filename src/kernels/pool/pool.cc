@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/pool/pool.cc"
+#include "kernels/pool/pool.h"
+
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "kernels/pool/pool-inl.h"
+#include "kernels/simd-inl.h"
+#include "kernels/target.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+void MaxPoolPlane(const PoolShape& shape, const float* x, float* y,
+                  uint8_t* winner) {
+  if (shape.kernel == 2 && shape.stride == 2 && shape.padding == 0) {
+    MaxPlaneOfPairs(shape, x, y, winner);
+  } else if (shape.stride == 1) {
+    MaxPlane<1>(shape, x, y, winner);
+  } else if (shape.stride == 2) {
+    MaxPlane<2>(shape, x, y, winner);
+  } else {
+    MaxPlane<0>(shape, x, y, winner);
+  }
+}
+
+void AveragePoolPlane(const PoolShape& shape, const float* x, float* y) {
+  if (shape.stride == 1) {
+    AveragePlane<1>(shape, x, y);
+  } else if (shape.stride == 2) {
+    AveragePlane<2>(shape, x, y);
+  } else {
+    AveragePlane<0>(shape, x, y);
+  }
+}
+
+// ---- Gradients: each input gathers from its windows, so that it is written
+// once and overlapping windows need no adding in memory.
+
+// What output (oh, ow …) gives to the input at place (kh, kw) of its window: n
+// outputs at once, or one.
+struct MaxTerm {
+  const float* grad_y;
+  const uint8_t* winner;
+  int64_t out_width;
+  int64_t kernel;
+
+  HWY_INLINE V Lanes(int64_t oh, int64_t kh, int64_t ow, int64_t kw,
+                     size_t n) const {
+    const int64_t at = oh * out_width + ow;
+    const V place = hn::Set(D(), static_cast<float>(kh * kernel + kw));
+    return hn::IfThenElseZero(hn::Eq(LoadWinners(winner + at, n), place),
+                              LoadUpTo(grad_y + at, n));
+  }
+  HWY_INLINE float At(int64_t oh, int64_t kh, int64_t ow, int64_t kw) const {
+    const int64_t at = oh * out_width + ow;
+    return winner[at] == kh * kernel + kw ? grad_y[at] : 0.0f;
+  }
+};
+
+struct AverageTerm {
+  const float* grad_y;
+  float scale;
+  int64_t out_width;
+
+  HWY_INLINE V Lanes(int64_t oh, int64_t, int64_t ow, int64_t, size_t n) const {
+    return hn::Mul(LoadUpTo(grad_y + oh * out_width + ow, n),
+                   hn::Set(D(), scale));
+  }
+  HWY_INLINE float At(int64_t oh, int64_t, int64_t ow, int64_t) const {
+    return grad_y[oh * out_width + ow] * scale;
+  }
+};
+
+// The windows over row (or column) h are those of [begin, end), each with place
+// h + padding − out * stride.
+HWY_INLINE Range WindowsOver(const PoolShape& s, int64_t h, int64_t outputs) {
+  const int64_t last = (h + s.padding) / s.stride;
+  const int64_t before = h + s.padding - s.kernel;  // too far for its window
+  const int64_t first = before < 0 ? 0 : before / s.stride + 1;
+  return {first, HWY_MIN(last + 1, outputs)};
+}
+
+template <typename Term>
+HWY_INLINE float GradAtBorder(const PoolShape& s, const Term& term, int64_t h,
+                              int64_t w, Range rows) {
+  const Range columns = WindowsOver(s, w, s.out_width());
+  float sum = 0.0f;
+  for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
+    const int64_t kh = h + s.padding - oh * s.stride;
+    for (int64_t ow = columns.end - 1; ow >= columns.begin; --ow) {
+      sum += term.At(oh, kh, ow, w + s.padding - ow * s.stride);
+    }
+  }
+  return sum;
+}
+
+// The gradients of the inputs q*stride + phase − padding of row h, for n lanes
+// of q: they lie at place phase + j*stride of window q − j.
+template <typename Term>
+HWY_INLINE V GradOfPhase(const PoolShape& s, const Term& term, int64_t h,
+                         Range rows, int64_t q, int64_t phase, size_t n) {
+  V sum = hn::Zero(D());
+  for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
+    const int64_t kh = h + s.padding - oh * s.stride;
+    for (int64_t ow = q, kw = phase; kw < s.kernel; --ow, kw += s.stride) {
+      sum = hn::Add(sum, term.Lanes(oh, kh, ow, kw, n));
+    }
+  }
+  return sum;
+}
+
+// Stores the gradients of all phases for n lanes of q, from `to` on.
+template <int kStride, typename Term>
+HWY_INLINE void StorePhases(const PoolShape& s, const Term& term, int64_t h,
+                            Range rows, int64_t q, size_t n, float* to) {
+  const D d;
+  const V first = GradOfPhase(s, term, h, rows, q, 0, n);
+  if constexpr (kStride == 1) {
+    StoreUpTo(first, to, n);
+    return;
+  }
+  HWY_ALIGN float staged[2 * hn::MaxLanes(d)];
+  if constexpr (kStride == 2) {
+    const V second = GradOfPhase(s, term, h, rows, q, 1, n);
+    if (n == hn::Lanes(d)) {
+      hn::StoreInterleaved2(first, second, d, to);
+      return;
+    }
+    hn::StoreInterleaved2(first, second, d, staged);
+    std::memcpy(to, staged, 2 * n * sizeof(float));
+    return;
+  }
+  for (int64_t phase = 0; phase < s.stride; ++phase) {
+    hn::Store(GradOfPhase(s, term, h, rows, q, phase, n), d, staged);
+    for (size_t i = 0; i < n; ++i) {
+      to[static_cast<int64_t>(i) * s.stride + phase] = staged[i];
+    }
+  }
+}
+
+template <int kStride, typename Term>
+HWY_INLINE void GradPlane(const PoolShape& s, const Term& term, float* grad_x) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  // Lanes take the q whose windows q − j all exist and whose inputs of every
+  // phase are in the row.
+  const int64_t reach = (s.kernel - 1) / s.stride;
+  const int64_t left = (s.padding + s.stride - 1) / s.stride;
+  const int64_t begin = HWY_MAX(reach, left);
+  const int64_t end = HWY_MIN(s.out_width(), (s.width + s.padding) / s.stride);
+  const bool any = begin < end;
+  const int64_t first = any ? begin * s.stride - s.padding : s.width;
+  const int64_t last = any ? end * s.stride - s.padding : s.width;
+  for (int64_t h = 0; h < s.height; ++h) {
+    const Range rows = WindowsOver(s, h, s.out_height());
+    float* row = grad_x + h * s.width;
+    for (int64_t w = 0; w < first; ++w) {
+      row[w] = GradAtBorder(s, term, h, w, rows);
+    }
+    for (int64_t q = begin; q < end; q += lanes) {
+      StorePhases<kStride>(s, term, h, rows, q,
+                           static_cast<size_t>(HWY_MIN(lanes, end - q)),
+                           row + (q * s.stride - s.padding));
+    }
+    for (int64_t w = last; w < s.width; ++w) {
+      row[w] = GradAtBorder(s, term, h, w, rows);
+    }
+  }
+}
+
+template <typename Term>
+HWY_INLINE void GradPlaneOfAnyStride(const PoolShape& shape, const Term& term,
+                                     float* grad_x) {
+  if (shape.stride == 1) {
+    GradPlane<1>(shape, term, grad_x);
+  } else if (shape.stride == 2) {
+    GradPlane<2>(shape, term, grad_x);
+  } else {
+    GradPlane<0>(shape, term, grad_x);
+  }
+}
+
+void MaxPoolGradPlane(const PoolShape& shape, const uint8_t* winner,
+                      const float* grad_y, float* grad_x) {
+  const MaxTerm term{grad_y, winner, shape.out_width(), shape.kernel};
+  GradPlaneOfAnyStride(shape, term, grad_x);
+}
+
+void AveragePoolGradPlane(const PoolShape& shape, const float* grad_y,
+                          float* grad_x) {
+  const float scale = 1.0f / static_cast<float>(shape.kernel * shape.kernel);
+  const AverageTerm term{grad_y, scale, shape.out_width()};
+  GradPlaneOfAnyStride(shape, term, grad_x);
+}
+
+// ---- Whole planes
+
+float MeanOfPlane(int64_t pixels, const float* x) {
+  double sum = 0.0;
+  for (int64_t p = 0; p < pixels; p += kPoolPiece) {
+    const int64_t n = HWY_MIN(kPoolPiece, pixels - p);
+    sum += SumPixels(static_cast<size_t>(n), x + p);
+  }
+  return static_cast<float>(sum / static_cast<double>(pixels));
+}
+
+void FillPlane(int64_t pixels, float value, float* x) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V v = hn::Set(d, value);
+  for (int64_t p = 0; p < pixels; p += lanes) {
+    StoreUpTo(v, x + p, static_cast<size_t>(HWY_MIN(lanes, pixels - p)));
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thimble::kernels {
+namespace {
+
+// Calls run(input offset, output offset) for each plane, over the threads.
+template <typename F>
+void ForPlanes(const PoolShape& shape, int64_t images,
+               const KernelContext& context, const F& run) {
+  const int64_t in = shape.height * shape.width;
+  const int64_t out = shape.out_height() * shape.out_width();
+  context.pool->ParallelFor(images * shape.channels,
+                            [&](int64_t begin, int64_t end, int) {
+                              for (int64_t p = begin; p < end; ++p) {
+                                run(p * in, p * out);
+                              }
+                            });
+}
+
+}  // namespace
+
+void MaxPool(const PoolShape& shape, int64_t images, const float* x, float* y,
+             uint8_t* winner, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(MaxPoolPlane).Get();
+  ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
+    run(shape, x + in, y + out, winner == nullptr ? nullptr : winner + out);
+  });
+}
+
+void MaxPoolGrad(const PoolShape& shape, int64_t images, const uint8_t* winner,
+                 const float* grad_y, float* grad_x,
+                 const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(MaxPoolGradPlane).Get();
+  ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
+    run(shape, winner + out, grad_y + out, grad_x + in);
+  });
+}
+
+void AveragePool(const PoolShape& shape, int64_t images, const float* x,
+                 float* y, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(AveragePoolPlane).Get();
+  ForPlanes(shape, images, context,
+            [&](int64_t in, int64_t out) { run(shape, x + in, y + out); });
+}
+
+void AveragePoolGrad(const PoolShape& shape, int64_t images,
+                     const float* grad_y, float* grad_x,
+                     const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(AveragePoolGradPlane).Get();
+  ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
+    run(shape, grad_y + out, grad_x + in);
+  });
+}
+
+void GlobalAveragePool(int64_t images, int64_t channels, int64_t pixels,
+                       const float* x, float* y, const KernelContext& context) {
+  const auto mean = THIMBLE_DISPATCH(MeanOfPlane).Get();
+  context.pool->ParallelFor(images * channels,
+                            [&](int64_t begin, int64_t end, int) {
+                              for (int64_t p = begin; p < end; ++p)
+                                y[p] = mean(pixels, x + p * pixels);
+                            });
+}
+
+void GlobalAveragePoolGrad(int64_t images, int64_t channels, int64_t pixels,
+                           const float* grad_y, float* grad_x,
+                           const KernelContext& context) {
+  const auto fill = THIMBLE_DISPATCH(FillPlane).Get();
+  context.pool->ParallelFor(images * channels, [&](int64_t begin, int64_t end,
+                                                   int) {
+    for (int64_t p = begin; p < end; ++p) {
+      fill(pixels, grad_y[p] / static_cast<float>(pixels), grad_x + p * pixels);
+    }
+  });
+}
+
+}  // namespace thimble::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thimble/network.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "graph/op.h"
+#include "ops/add.h"
+#include "ops/batch_norm.h"
+#include "ops/bias.h"
+#include "ops/conv2d.h"
+#include "ops/linear.h"
+#include "ops/normalize.h"
+#include "ops/pool.h"
+#include "ops/relu.h"
+#include "ops/reshape.h"
+#include "ops/shortcut.h"
+#include "ops/softmax_cross_entropy.h"
+
+namespace thimble {
+namespace {
+
+// Extents and products stay far below this; larger ones are typing errors, and
+// refusing them here keeps every later product of sizes from overflowing.
+constexpr int64_t kMaxExtent = int64_t{1} << 24;
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+
+bool InRange(int64_t extent) { return extent >= 1 && extent <= kMaxExtent; }
+
+}  // namespace
+
+Network::Network(std::string name, int64_t batch) : batch_(batch) {
+  model_.name = std::move(name);
+  if (!InRange(batch)) {
+    Fail(fmt::format("batch must be between 1 and {}, got {}", kMaxExtent,
+                     batch));
+  }
+}
+
+void Network::Fail(std::string message) {
+  if (status_.ok()) status_ = Status::Usage(std::move(message));
+}
+
+bool Network::Usable(ValueId x) {
+  if (!status_.ok()) return false;
+  if (x.i >= model_.graph.values().size()) {
+    Fail("a layer was given a value that no layer of this network made");
+    return false;
+  }
+  return true;
+}
+
+std::string Network::Unnamed(const char* kind) {
+  return fmt::format("{}{}", kind, ++unnamed_);
+}
+
+ValueId Network::Parameter(const std::string& name, const Shape& shape,
+                           Init init, Role role) {
+  if (!status_.ok()) return {};
+  for (size_t axis = 0; axis < shape.rank(); ++axis) {
+    if (InRange(shape[axis])) continue;
+    Fail(fmt::format("'{}': every extent must be between 1 and {}, got {}",
+                     name, kMaxExtent, shape.ToString()));
+    return {};
+  }
+  for (const Value& v : model_.graph.values()) {
+    if (v.name == name) {
+      Fail(fmt::format("two layers are called '{}'; names must be unique",
+                       name));
+      return {};
+    }
+  }
+  return model_.graph.AddValue(name, {shape, DType::kF32, false}, role, init);
+}
+
+ValueId Network::AddLayer(const std::string& name,
+                          std::shared_ptr<const OpDef> def,
+                          std::vector<ValueId> inputs) {
+  for (ValueId input : inputs) {
+    if (!Usable(input)) return {};
+  }
+  auto made =
+      model_.graph.AddOp(name, std::move(def), std::move(inputs));
+  if (!made.ok()) {
+    Fail(made.status().message());
+    return {};
+  }
+  const Shape& shape = model_.graph.value((*made)[0]).spec.shape;
+  if (shape.elements() > kMaxElements) {
+    Fail(fmt::format("'{}': {} is too large", name, shape.ToString()));
+    return {};
+  }
+  return (*made)[0];
+}
+
+ValueId Network::Images(const ImageLayer& layer) {
+  if (!status_.ok()) return {};
+  if (model_.images.valid()) {
+    Fail("Images was called twice; a network has one input");
+    return {};
+  }
+  if (!InRange(layer.channels) || !InRange(layer.height) ||
+      !InRange(layer.width)) {
+    Fail(fmt::format("images [{}, {}, {}] are not possible", layer.channels,
+                     layer.height, layer.width));
+    return {};
+  }
+  std::vector<float> scale, shift;
+  for (int64_t c = 0; c < layer.channels; ++c) {
+    const auto at = [&](const std::vector<float>& v, float otherwise) {
+      if (v.empty()) return otherwise;
+      return v[std::min(static_cast<size_t>(c), v.size() - 1)];
+    };
+    const float stddev = at(layer.stddev, 1.0f);
+    if (!(stddev > 0.0f)) {
+      Fail(fmt::format("images: stddev must be above 0, got {}", stddev));
+      return {};
+    }
+    scale.push_back(1.0f / stddev);
+    shift.push_back(-at(layer.mean, 0.0f) / stddev);
+  }
+  model_.images = model_.graph.AddValue(
+      "images",
+      {{batch_, layer.channels, layer.height, layer.width}, DType::kU8, true},
+      Role::kInput);
+  return AddLayer("normalize",
+                  std::make_shared<ops::Normalize>(std::move(scale),
+                                                   std::move(shift)),
+                  {model_.images});
+}
+
+ValueId Network::Conv2d(const std::string& name, ValueId x,
+                        const ConvLayer& layer) {
+  if (!Usable(x)) return {};
+  const Shape shape = model_.graph.value(x).spec.shape;
+  if (shape.rank() != 4) {
+    Fail(fmt::format("conv2d '{}': needs images [N, C, H, W], got {}", name,
+                     shape.ToString()));
+    return {};
+  }
+  const auto fan_out =
+      static_cast<float>(layer.kernel * layer.kernel * layer.channels);
+  const ValueId weight = Parameter(
+      name + ".weight",
+      {layer.channels, shape[1], layer.kernel, layer.kernel},
+      {Init::Kind::kNormal, std::sqrt(2.0f / fan_out)});
+  return AddLayer(name,
+                  std::make_shared<ops::Conv2d>(layer.stride, layer.padding),
+                  {x, weight});
+}
+
+ValueId Network::Linear(const std::string& name, ValueId x, int64_t features,
+                        bool bias) {
+  if (!Usable(x)) return {};
+  const Shape shape = model_.graph.value(x).spec.shape;
+  if (shape.rank() != 2) {
+    Fail(fmt::format("linear '{}': needs rows [N, I], got {}; flatten images "
+                     "first",
+                     name, shape.ToString()));
+    return {};
+  }
+  const float bound = 1.0f / std::sqrt(static_cast<float>(shape[1]));
+  const ValueId weight = Parameter(name + ".weight", {features, shape[1]},
+                                   {Init::Kind::kUniform, bound});
+  const ValueId y =
+      AddLayer(name, std::make_shared<ops::Linear>(), {x, weight});
+  return bias ? Bias(name, y) : y;
+}
+
+ValueId Network::Bias(const std::string& name, ValueId x) {
+  if (!Usable(x)) return {};
+  const Shape shape = model_.graph.value(x).spec.shape;
+  if (shape.rank() < 2) {
+    Fail(fmt::format("bias '{}': needs [N, C, ...], got {}", name,
+                     shape.ToString()));
+    return {};
+  }
+  const ValueId bias = Parameter(name + ".bias", {shape[1]}, {});
+  return AddLayer(name + ".add_bias", std::make_shared<ops::Bias>(),
+                  {x, bias});
+}
+
+ValueId Network::BatchNorm(const std::string& name, ValueId x, float epsilon,
+                           float momentum) {
+  if (!Usable(x)) return {};
+  const Shape shape = model_.graph.value(x).spec.shape;
+  if (shape.rank() < 2) {
+    Fail(fmt::format("batch-norm '{}': needs [N, C, ...], got {}", name,
+                     shape.ToString()));
+    return {};
+  }
+  const Init zero{Init::Kind::kConstant, 0.0f};
+  const Init one{Init::Kind::kConstant, 1.0f};
+  const Shape channels{shape[1]};
+  const ValueId gamma = Parameter(name + ".weight", channels, one);
+  const ValueId beta = Parameter(name + ".bias", channels, zero);
+  const ValueId mean =
+      Parameter(name + ".running_mean", channels, zero, Role::kStatistic);
+  const ValueId variance =
+      Parameter(name + ".running_var", channels, one, Role::kStatistic);
+  return AddLayer(name,
+                  std::make_shared<ops::BatchNorm>(
+                      ops::BatchNormAttributes{epsilon, momentum}),
+                  {x, gamma, beta, mean, variance});
+}
+
+ValueId Network::Relu(ValueId x) {
+  return AddLayer(Unnamed("relu"), std::make_shared<ops::Relu>(), {x});
+}
+
+ValueId Network::MaxPool(ValueId x, const PoolLayer& layer) {
+  return AddLayer(Unnamed("max_pool"),
+                  std::make_shared<ops::MaxPool>(ops::Window{
+                      layer.kernel, layer.stride, layer.padding}),
+                  {x});
+}
+
+ValueId Network::AveragePool(ValueId x, const PoolLayer& layer) {
+  return AddLayer(Unnamed("average_pool"),
+                  std::make_shared<ops::AveragePool>(ops::Window{
+                      layer.kernel, layer.stride, layer.padding}),
+                  {x});
+}
+
+ValueId Network::GlobalAveragePool(ValueId x) {
+  return AddLayer(Unnamed("global_pool"),
+                  std::make_shared<ops::GlobalAveragePool>(), {x});
+}
+
+ValueId Network::Add(ValueId a, ValueId b) {
+  return AddLayer(Unnamed("add"), std::make_shared<ops::Add>(), {a, b});
+}
+
+ValueId Network::Shortcut(ValueId x, int64_t channels, int64_t stride) {
+  return AddLayer(Unnamed("shortcut"),
+                  std::make_shared<ops::Shortcut>(channels, stride), {x});
+}
+
+ValueId Network::Flatten(ValueId x) {
+  return AddLayer(Unnamed("flatten"), std::make_shared<ops::Flatten>(), {x});
+}
+
+Result<Model> Network::Finish(ValueId logits) {
+  if (!Usable(logits)) return status_;
+  if (!model_.images.valid()) {
+    return Status::Usage("the network has no Images");
+  }
+  model_.labels = model_.graph.AddValue(
+      "labels", {{batch_}, DType::kI32, true}, Role::kInput);
+  auto made = model_.graph.AddOp("loss",
+                                 std::make_shared<ops::SoftmaxCrossEntropy>(),
+                                 {logits, model_.labels}, Role::kStatistic);
+  if (!made.ok()) return made.status();
+  if (model_.graph.ParameterCount() == 0) {
+    return Status::Usage("the network has nothing to learn: no parameters");
+  }
+  model_.logits = logits;
+  model_.loss = (*made)[0];
+  model_.correct = (*made)[1];
+  return std::move(model_);
+}
+
+}  // namespace thimble

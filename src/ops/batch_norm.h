@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// batch-norm: x [N, C] or [N, C, H, W], gamma, beta, running mean and variance
+// [C] -> y, f32, in place on x. Training normalises with the batch's statistics
+// and keeps them for backward, which also reads x; the running ones follow in a
+// shadow that the update phase commits. Evaluation uses the running ones.
+#pragma once
+
+#include "graph/op.h"
+#include "kernels/norm/norm.h"
+
+namespace thimble::ops {
+
+struct BatchNormAttributes {
+  float epsilon = 1e-5f;
+  float momentum = 0.1f;  // of the running statistics
+};
+
+// x, gamma, beta, running_mean, running_variance -> y
+class BatchNorm final : public OpDef {
+ public:
+  explicit BatchNorm(const BatchNormAttributes& attributes)
+      : attributes_(attributes) {}
+
+  OpKind kind() const override { return OpKind::kBatchNorm; }
+  std::string_view name() const override { return "batch-norm"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  ForwardResult Forward(ForwardContext& context) const override;
+  BackwardNeeds Needs() const override {
+    return {.inputs = 0b11, .saved = true};
+  }
+  void Gradient(GradientContext& context) const override;
+
+ private:
+  BatchNormAttributes attributes_;
+};
+
+// x, gamma, beta -> y, mean, variance
+class BatchNormTrain final : public OpDef {
+ public:
+  explicit BatchNormTrain(float epsilon) : epsilon_(epsilon) {}
+
+  OpKind kind() const override { return OpKind::kBatchNormTrain; }
+  std::string_view name() const override { return "batch-norm-train"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+  int64_t Flops(std::span<const ValueSpec> inputs,
+                std::span<const ValueSpec> outputs) const override {
+    return 6 * OpDef::Flops(inputs, outputs);
+  }
+
+  float epsilon() const { return epsilon_; }
+
+ private:
+  float epsilon_;
+};
+
+// x, gamma, beta, mean, variance -> y
+class BatchNormApply final : public OpDef {
+ public:
+  explicit BatchNormApply(float epsilon) : epsilon_(epsilon) {}
+
+  OpKind kind() const override { return OpKind::kBatchNormApply; }
+  std::string_view name() const override { return "batch-norm-apply"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+  int64_t Flops(std::span<const ValueSpec> inputs,
+                std::span<const ValueSpec> outputs) const override {
+    return 2 * OpDef::Flops(inputs, outputs);
+  }
+
+  float epsilon() const { return epsilon_; }
+
+ private:
+  float epsilon_;
+};
+
+// x, gamma, mean, variance, grad_y -> grad_gamma, grad_beta[, grad_x]
+class BatchNormGrad final : public OpDef {
+ public:
+  BatchNormGrad(float epsilon, bool with_grad_x)
+      : epsilon_(epsilon), with_grad_x_(with_grad_x) {}
+
+  OpKind kind() const override { return OpKind::kBatchNormGrad; }
+  std::string_view name() const override { return "batch-norm-grad"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  std::vector<InPlacePair> InPlace() const override {
+    if (!with_grad_x_) return {};
+    return {{4, 2}, {0, 2}};
+  }
+  int64_t Flops(std::span<const ValueSpec> inputs,
+                std::span<const ValueSpec> outputs) const override {
+    return 9 * OpDef::Flops(inputs, outputs);
+  }
+
+  float epsilon() const { return epsilon_; }
+
+ private:
+  float epsilon_;
+  bool with_grad_x_;
+};
+
+// mean, variance, running_mean, running_variance -> next_mean, next_variance
+class BatchNormTrack final : public OpDef {
+ public:
+  // `positions` per image: pixels of a plane. The count of a batch is what it
+  // really held, so the executor multiplies it by the run's images.
+  BatchNormTrack(float momentum, int64_t positions)
+      : momentum_(momentum), positions_(positions) {}
+
+  OpKind kind() const override { return OpKind::kBatchNormTrack; }
+  std::string_view name() const override { return "batch-norm-track"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+
+  float momentum() const { return momentum_; }
+  int64_t positions() const { return positions_; }
+
+ private:
+  float momentum_;
+  int64_t positions_;
+};
+
+kernels::BatchNormShape BatchNormShapeOf(const ValueSpec& x);
+
+}  // namespace thimble::ops

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/conv2d.h"
+
+#include <fmt/format.h>
+
+namespace thimble::ops {
+namespace {
+
+// Nominal count: taps that fall on padding are counted like the others.
+int64_t ConvFlops(const kernels::Conv2dShape& s, int64_t images) {
+  return 2 * images * s.out_channels * s.out_height() * s.out_width() *
+         s.in_channels * s.kernel_h * s.kernel_w;
+}
+
+}  // namespace
+
+kernels::Conv2dShape Conv2d::ShapeOf(const ValueSpec& x,
+                                     const ValueSpec& w) const {
+  return {.in_channels = x.shape[1],
+          .in_height = x.shape[2],
+          .in_width = x.shape[3],
+          .out_channels = w.shape[0],
+          .kernel_h = w.shape[2],
+          .kernel_w = w.shape[3],
+          .stride = stride_,
+          .padding = padding_};
+}
+
+Result<std::vector<ValueSpec>> Conv2d::Infer(
+    std::span<const ValueSpec> inputs) const {
+  const ValueSpec& x = inputs[0];
+  const ValueSpec& w = inputs[1];
+  if (!IsF32(x, 4) || !IsF32(w, 4) || x.shape[1] != w.shape[1]) {
+    return Status::Usage(fmt::format(
+        "needs f32 images [N, C, H, W] and weights [O, C, KH, KW] of the same "
+        "C, got {} {} and {} {}",
+        x.shape.ToString(), DTypeName(x.dtype), w.shape.ToString(),
+        DTypeName(w.dtype)));
+  }
+  if (stride_ < 1 || padding_ < 0) {
+    return Status::Usage(fmt::format(
+        "needs stride >= 1 and padding >= 0, got stride {} and padding {}",
+        stride_, padding_));
+  }
+  const kernels::Conv2dShape s = ShapeOf(x, w);
+  if (s.kernel_h < 1 || s.kernel_w < 1 ||
+      s.in_height + 2 * padding_ < s.kernel_h ||
+      s.in_width + 2 * padding_ < s.kernel_w) {
+    return Status::Usage(fmt::format(
+        "kernel {} does not fit images {} with padding {}", w.shape.ToString(),
+        x.shape.ToString(), padding_));
+  }
+  return std::vector<ValueSpec>{
+      {{x.shape[0], s.out_channels, s.out_height(), s.out_width()},
+       DType::kF32,
+       x.batched}};
+}
+
+void Conv2d::Gradient(GradientContext& context) const {
+  const ValueSpec x = context.emit.graph().value(context.inputs[0]).spec;
+  const ValueSpec w = context.emit.graph().value(context.inputs[1]).spec;
+  const kernels::Conv2dShape shape = ShapeOf(x, w);
+  const ValueId grad_y = context.grad_outputs[0];
+  // dW first: x may then be dropped before dX is made.
+  if (context.wanted[1]) {
+    context.grad_inputs[1] = context.emit.Emit(
+        context.name + ".grad_w", std::make_shared<Conv2dGradWeight>(shape, w),
+        {context.inputs[0], grad_y}, Role::kGradient)[0];
+  }
+  if (context.wanted[0]) {
+    context.grad_inputs[0] = context.emit.Emit(
+        context.name + ".grad_x", std::make_shared<Conv2dGradInput>(shape, x),
+        {grad_y, context.inputs[1]}, Role::kActivationGradient)[0];
+  }
+}
+
+int64_t Conv2d::Flops(std::span<const ValueSpec> inputs,
+                      std::span<const ValueSpec>) const {
+  return ConvFlops(ShapeOf(inputs[0], inputs[1]), inputs[0].shape[0]);
+}
+
+Workspace Conv2d::Scratch(std::span<const ValueSpec> inputs,
+                          std::span<const ValueSpec>) const {
+  return kernels::Conv2dForwardWorkspace(ShapeOf(inputs[0], inputs[1]));
+}
+
+Result<std::vector<ValueSpec>> Conv2dGradInput::Infer(
+    std::span<const ValueSpec>) const {
+  return std::vector<ValueSpec>{x_};
+}
+
+int64_t Conv2dGradInput::Flops(std::span<const ValueSpec> inputs,
+                               std::span<const ValueSpec>) const {
+  return ConvFlops(shape_, inputs[0].shape[0]);
+}
+
+Workspace Conv2dGradInput::Scratch(std::span<const ValueSpec>,
+                                   std::span<const ValueSpec>) const {
+  return kernels::Conv2dGradInputWorkspace(shape_);
+}
+
+Result<std::vector<ValueSpec>> Conv2dGradWeight::Infer(
+    std::span<const ValueSpec>) const {
+  return std::vector<ValueSpec>{w_};
+}
+
+int64_t Conv2dGradWeight::Flops(std::span<const ValueSpec> inputs,
+                                std::span<const ValueSpec>) const {
+  return ConvFlops(shape_, inputs[0].shape[0]);
+}
+
+Workspace Conv2dGradWeight::Scratch(std::span<const ValueSpec>,
+                                    std::span<const ValueSpec>) const {
+  return kernels::Conv2dGradWeightWorkspace(shape_);
+}
+
+}  // namespace thimble::ops

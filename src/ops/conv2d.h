@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// conv2d: x [N, C, H, W], w [O, C, KH, KW] -> y [N, O, H', W'], f32, no bias.
+// Backward reads x (for dW) and w (for dX); the output is not needed.
+#pragma once
+
+#include "graph/op.h"
+#include "kernels/conv/conv.h"
+
+namespace thimble::ops {
+
+class Conv2d final : public OpDef {
+ public:
+  Conv2d(int64_t stride, int64_t padding) : stride_(stride), padding_(padding) {}
+
+  OpKind kind() const override { return OpKind::kConv2d; }
+  std::string_view name() const override { return "conv2d"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  BackwardNeeds Needs() const override { return {.inputs = 0b11}; }
+  void Gradient(GradientContext& context) const override;
+  int64_t Flops(std::span<const ValueSpec> inputs,
+                std::span<const ValueSpec> outputs) const override;
+  Workspace Scratch(std::span<const ValueSpec> inputs,
+                    std::span<const ValueSpec> outputs) const override;
+
+  kernels::Conv2dShape ShapeOf(const ValueSpec& x, const ValueSpec& w) const;
+
+ private:
+  int64_t stride_;
+  int64_t padding_;
+};
+
+// grad_y, w -> grad_x
+class Conv2dGradInput final : public OpDef {
+ public:
+  Conv2dGradInput(const kernels::Conv2dShape& shape, const ValueSpec& x)
+      : shape_(shape), x_(x) {}
+
+  OpKind kind() const override { return OpKind::kConv2dGradInput; }
+  std::string_view name() const override { return "conv2d-grad-input"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  int64_t Flops(std::span<const ValueSpec> inputs,
+                std::span<const ValueSpec> outputs) const override;
+  Workspace Scratch(std::span<const ValueSpec> inputs,
+                    std::span<const ValueSpec> outputs) const override;
+
+  const kernels::Conv2dShape& shape() const { return shape_; }
+
+ private:
+  kernels::Conv2dShape shape_;
+  ValueSpec x_;
+};
+
+// x, grad_y -> grad_w
+class Conv2dGradWeight final : public OpDef {
+ public:
+  Conv2dGradWeight(const kernels::Conv2dShape& shape, const ValueSpec& w)
+      : shape_(shape), w_(w) {}
+
+  OpKind kind() const override { return OpKind::kConv2dGradWeight; }
+  std::string_view name() const override { return "conv2d-grad-weight"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  int64_t Flops(std::span<const ValueSpec> inputs,
+                std::span<const ValueSpec> outputs) const override;
+  Workspace Scratch(std::span<const ValueSpec> inputs,
+                    std::span<const ValueSpec> outputs) const override;
+
+  const kernels::Conv2dShape& shape() const { return shape_; }
+
+ private:
+  kernels::Conv2dShape shape_;
+  ValueSpec w_;
+};
+
+}  // namespace thimble::ops

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// linear: x [N, I], w [O, I] -> y [N, O] = x wᵀ, f32; a bias is an op of its own.
+// Backward reads x (for dW) and w (for dX); the output is not needed.
+#pragma once
+
+#include "graph/op.h"
+#include "kernels/matmul/matmul.h"
+
+namespace thimble::ops {
+
+class Linear final : public OpDef {
+ public:
+  OpKind kind() const override { return OpKind::kLinear; }
+  std::string_view name() const override { return "linear"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  BackwardNeeds Needs() const override { return {.inputs = 0b11}; }
+  void Gradient(GradientContext& context) const override;
+  int64_t Flops(std::span<const ValueSpec> inputs,
+                std::span<const ValueSpec> outputs) const override;
+  Workspace Scratch(std::span<const ValueSpec> inputs,
+                    std::span<const ValueSpec> outputs) const override;
+};
+
+// grad_y [N, O], w [O, I] -> grad_x [N, I]
+class LinearGradInput final : public OpDef {
+ public:
+  OpKind kind() const override { return OpKind::kLinearGradInput; }
+  std::string_view name() const override { return "linear-grad-input"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  int64_t Flops(std::span<const ValueSpec> inputs,
+                std::span<const ValueSpec> outputs) const override;
+  Workspace Scratch(std::span<const ValueSpec> inputs,
+                    std::span<const ValueSpec> outputs) const override;
+};
+
+// x [N, I], grad_y [N, O] -> grad_w [O, I]
+class LinearGradWeight final : public OpDef {
+ public:
+  OpKind kind() const override { return OpKind::kLinearGradWeight; }
+  std::string_view name() const override { return "linear-grad-weight"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  int64_t Flops(std::span<const ValueSpec> inputs,
+                std::span<const ValueSpec> outputs) const override;
+  Workspace Scratch(std::span<const ValueSpec> inputs,
+                    std::span<const ValueSpec> outputs) const override;
+};
+
+}  // namespace thimble::ops

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/relu.h"
+
+#include <fmt/format.h>
+
+namespace thimble::ops {
+
+Result<std::vector<ValueSpec>> Relu::Infer(
+    std::span<const ValueSpec> inputs) const {
+  if (inputs[0].dtype != DType::kF32) {
+    return Status::Usage(fmt::format("needs f32 values, got {} {}",
+                                     inputs[0].shape.ToString(),
+                                     DTypeName(inputs[0].dtype)));
+  }
+  return std::vector<ValueSpec>{inputs[0]};
+}
+
+ForwardResult Relu::Forward(ForwardContext& context) const {
+  if (context.mode == Mode::kEvaluate || context.output_is_kept) {
+    return OpDef::Forward(context);
+  }
+  const auto made =
+      context.emit.Emit(context.name, std::make_shared<ReluWithMask>(),
+                        {context.inputs[0]}, Role::kActivation);
+  return {{made[0]}, {made[1]}};
+}
+
+void Relu::Gradient(GradientContext& context) const {
+  if (!context.wanted[0]) return;
+  const ValueId grad_y = context.grad_outputs[0];
+  const std::string name = context.name + ".grad_x";
+  if (context.saved.empty()) {
+    context.grad_inputs[0] =
+        context.emit.Emit(name, std::make_shared<ReluGradFromOutput>(),
+                          {context.outputs[0], grad_y},
+                          Role::kActivationGradient)[0];
+  } else {
+    context.grad_inputs[0] = context.emit.Emit(
+        name, std::make_shared<ReluGradFromMask>(), {context.saved[0], grad_y},
+        Role::kActivationGradient)[0];
+  }
+}
+
+Result<std::vector<ValueSpec>> ReluWithMask::Infer(
+    std::span<const ValueSpec> inputs) const {
+  ValueSpec mask = inputs[0];
+  mask.dtype = DType::kBit;
+  return std::vector<ValueSpec>{inputs[0], mask};
+}
+
+Result<std::vector<ValueSpec>> ReluGradFromOutput::Infer(
+    std::span<const ValueSpec> inputs) const {
+  return std::vector<ValueSpec>{inputs[1]};
+}
+
+Result<std::vector<ValueSpec>> ReluGradFromMask::Infer(
+    std::span<const ValueSpec> inputs) const {
+  return std::vector<ValueSpec>{inputs[1]};
+}
+
+}  // namespace thimble::ops

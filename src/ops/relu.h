@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// relu: y = max(x, 0), any f32 shape, in place. Backward needs one bit per
+// element: it is read off the output where that is kept for another op anyway,
+// and else comes from a packed mask that the training form writes.
+#pragma once
+
+#include "graph/op.h"
+
+namespace thimble::ops {
+
+class Relu final : public OpDef {
+ public:
+  OpKind kind() const override { return OpKind::kRelu; }
+  std::string_view name() const override { return "relu"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  ForwardResult Forward(ForwardContext& context) const override;
+  BackwardNeeds Needs() const override { return {.output_bits = true}; }
+  void Gradient(GradientContext& context) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+};
+
+// x -> y, mask (one bit per element)
+class ReluWithMask final : public OpDef {
+ public:
+  OpKind kind() const override { return OpKind::kReluWithMask; }
+  std::string_view name() const override { return "relu-with-mask"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+};
+
+// y, grad_y -> grad_x
+class ReluGradFromOutput final : public OpDef {
+ public:
+  OpKind kind() const override { return OpKind::kReluGradFromOutput; }
+  std::string_view name() const override { return "relu-grad"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{1, 0}, {0, 0}}; }
+};
+
+// mask, grad_y -> grad_x
+class ReluGradFromMask final : public OpDef {
+ public:
+  OpKind kind() const override { return OpKind::kReluGradFromMask; }
+  std::string_view name() const override { return "relu-grad-from-mask"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{1, 0}}; }
+};
+
+}  // namespace thimble::ops

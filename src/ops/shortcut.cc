@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/shortcut.h"
+
+#include <fmt/format.h>
+
+namespace thimble::ops {
+
+kernels::ShortcutShape Shortcut::ShapeOf(const ValueSpec& x) const {
+  return {.in_channels = x.shape[1],
+          .height = x.shape[2],
+          .width = x.shape[3],
+          .out_channels = out_channels_,
+          .stride = stride_};
+}
+
+Result<std::vector<ValueSpec>> Shortcut::Infer(
+    std::span<const ValueSpec> inputs) const {
+  const ValueSpec& x = inputs[0];
+  if (!IsF32(x, 4) || stride_ < 1 || out_channels_ < x.shape[1]) {
+    return Status::Usage(fmt::format(
+        "needs f32 images [N, C, H, W], stride >= 1 and at least C channels "
+        "out, got {}, stride {} and {} channels",
+        x.shape.ToString(), stride_, out_channels_));
+  }
+  const kernels::ShortcutShape s = ShapeOf(x);
+  return std::vector<ValueSpec>{
+      {{x.shape[0], out_channels_, s.out_height(), s.out_width()},
+       DType::kF32,
+       x.batched}};
+}
+
+void Shortcut::Gradient(GradientContext& context) const {
+  if (!context.wanted[0]) return;
+  const ValueSpec x = context.emit.graph().value(context.inputs[0]).spec;
+  context.grad_inputs[0] = context.emit.Emit(
+      context.name + ".grad_x", std::make_shared<ShortcutGrad>(ShapeOf(x), x),
+      {context.grad_outputs[0]}, Role::kActivationGradient)[0];
+}
+
+Result<std::vector<ValueSpec>> ShortcutGrad::Infer(
+    std::span<const ValueSpec>) const {
+  return std::vector<ValueSpec>{x_};
+}
+
+}  // namespace thimble::ops

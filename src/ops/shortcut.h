@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// shortcut: x [N, C, H, W] -> [N, C', ⌈H/s⌉, ⌈W/s⌉]: every s-th row and column,
+// then C'−C channels of zeros (the identity across a change of shape). Backward
+// needs nothing of the forward pass.
+#pragma once
+
+#include "graph/op.h"
+#include "kernels/layout/layout.h"
+
+namespace thimble::ops {
+
+class Shortcut final : public OpDef {
+ public:
+  Shortcut(int64_t out_channels, int64_t stride)
+      : out_channels_(out_channels), stride_(stride) {}
+
+  OpKind kind() const override { return OpKind::kShortcut; }
+  std::string_view name() const override { return "shortcut"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  void Gradient(GradientContext& context) const override;
+  int64_t Flops(std::span<const ValueSpec>,
+                std::span<const ValueSpec>) const override {
+    return 0;
+  }
+
+  kernels::ShortcutShape ShapeOf(const ValueSpec& x) const;
+
+ private:
+  int64_t out_channels_;
+  int64_t stride_;
+};
+
+// grad_y -> grad_x
+class ShortcutGrad final : public OpDef {
+ public:
+  ShortcutGrad(const kernels::ShortcutShape& shape, const ValueSpec& x)
+      : shape_(shape), x_(x) {}
+
+  OpKind kind() const override { return OpKind::kShortcutGrad; }
+  std::string_view name() const override { return "shortcut-grad"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override;
+  int64_t Flops(std::span<const ValueSpec>,
+                std::span<const ValueSpec>) const override {
+    return 0;
+  }
+
+  const kernels::ShortcutShape& shape() const { return shape_; }
+
+ private:
+  kernels::ShortcutShape shape_;
+  ValueSpec x_;
+};
+
+}  // namespace thimble::ops

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/buffers.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "base/check.h"
+#include "base/workspace.h"
+#include "graph/op.h"
+
+namespace thimble::planner {
+namespace {
+
+// Union-find over values that share bytes; each set knows when it is last read.
+class SharedBytes {
+ public:
+  SharedBytes(std::vector<Interval> lives, std::vector<bool> pinned)
+      : lives_(std::move(lives)), pinned_(std::move(pinned)) {
+    parent_.resize(lives_.size());
+    std::iota(parent_.begin(), parent_.end(), 0u);
+  }
+
+  uint32_t Find(uint32_t v) const {
+    while (parent_[v] != v) v = parent_[v];
+    return v;
+  }
+  void Join(uint32_t into, uint32_t v) {
+    const uint32_t root = Find(into);
+    const uint32_t other = Find(v);
+    if (root == other) return;
+    parent_[other] = root;
+    lives_[root].begin = std::min(lives_[root].begin, lives_[other].begin);
+    lives_[root].end = std::max(lives_[root].end, lives_[other].end);
+    pinned_[root] = pinned_[root] || pinned_[other];
+  }
+  // Of the whole set.
+  Interval LifeOf(uint32_t v) const { return lives_[Find(v)]; }
+  // Holds state, which the next step reads again.
+  bool IsPinned(uint32_t v) const { return pinned_[Find(v)]; }
+
+ private:
+  std::vector<uint32_t> parent_;
+  std::vector<Interval> lives_;
+  std::vector<bool> pinned_;
+};
+
+bool IsState(const Value& value) {
+  return !value.producer.valid() && value.role != Role::kInput;
+}
+
+std::vector<Interval> FindLives(const Program& program,
+                                std::span<const ScheduledOp> schedule) {
+  const auto end = static_cast<uint32_t>(schedule.size());
+  std::array<uint32_t, kPhases> phase_end{};
+  for (uint32_t t = 0; t < end; ++t) {
+    phase_end[static_cast<size_t>(schedule[t].phase)] = t + 1;
+  }
+  const uint32_t trained = phase_end[static_cast<size_t>(Phase::kUpdate)];
+
+  std::vector<Interval> lives(program.graph.values().size(), {end, 0});
+  const auto extend = [&](ValueId v, uint32_t from, uint32_t to) {
+    lives[v.i].begin = std::min(lives[v.i].begin, from);
+    lives[v.i].end = std::max(lives[v.i].end, to);
+  };
+  for (uint32_t t = 0; t < end; ++t) {
+    const Op& op = program.graph.op(schedule[t].op);
+    for (ValueId v : op.inputs) extend(v, t, t + 1);
+    for (ValueId v : op.outputs) extend(v, t, t + 1);
+  }
+  for (uint32_t i = 0; i < lives.size(); ++i) {
+    if (IsState(program.graph.values()[i])) lives[i] = {0, end};
+  }
+  const auto hold = [&](const PhaseEnds& ends, uint32_t from, uint32_t to) {
+    extend(ends.images, from, from);
+    extend(ends.labels, from, from);
+    extend(ends.loss, to, to);
+    extend(ends.correct, to, to);
+  };
+  if (program.train.images.valid()) hold(program.train, 0, trained);
+  hold(program.evaluate, trained, end);
+  lives[program.evaluate.logits.i].end = end;
+  return lives;
+}
+
+// Lets each output take the bytes of an input that its op reads last.
+void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
+                bool inplace, SharedBytes& shared) {
+  const Graph& graph = program.graph;
+  for (uint32_t t = 0; t < schedule.size(); ++t) {
+    const Op& op = graph.op(schedule[t].op);
+    if (op.def->IsView()) {
+      shared.Join(op.inputs[0].i, op.outputs[0].i);
+      continue;
+    }
+    if (!inplace) continue;
+    uint32_t taken_inputs = 0;
+    uint32_t placed_outputs = 0;
+    for (const InPlacePair& pair : op.def->InPlace()) {
+      if (((taken_inputs >> pair.input) & 1) != 0) continue;
+      if (((placed_outputs >> pair.output) & 1) != 0) continue;
+      const ValueId in = op.inputs[pair.input];
+      const ValueId out = op.outputs[pair.output];
+      if (graph.value(in).spec.bytes() != graph.value(out).spec.bytes()) {
+        continue;
+      }
+      // Nobody may read the old bytes after this op.
+      if (shared.IsPinned(in.i) || shared.LifeOf(in.i).end != t + 1) continue;
+      shared.Join(in.i, out.i);
+      taken_inputs |= 1u << pair.input;
+      placed_outputs |= 1u << pair.output;
+    }
+  }
+}
+
+}  // namespace
+
+BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
+                      std::vector<ScheduledOp>& schedule) {
+  const Graph& graph = program.graph;
+  std::vector<bool> pinned;
+  for (const Value& value : graph.values()) pinned.push_back(IsState(value));
+  SharedBytes shared(FindLives(program, schedule), std::move(pinned));
+  ShareBytes(program, schedule, options.inplace, shared);
+
+  BufferSet set;
+  set.buffer_of.resize(graph.values().size());
+  std::vector<int64_t> buffer_of_root(graph.values().size(), -1);
+  for (uint32_t i = 0; i < graph.values().size(); ++i) {
+    const Value& value = graph.values()[i];
+    const uint32_t root = shared.Find(i);
+    if (buffer_of_root[root] < 0) {
+      buffer_of_root[root] = static_cast<int64_t>(set.buffers.size());
+      const Interval live = shared.LifeOf(root);
+      TH_CHECK(live.begin < live.end);
+      set.buffers.push_back({value.name, value.role,
+                             RoundUpToAlignment(value.spec.bytes()), 0, live});
+    }
+    set.buffer_of[i] = static_cast<uint32_t>(buffer_of_root[root]);
+    // Shared bytes count under the role that lives the longest by promise: a
+    // parameter's gradient stays one whatever it was written over.
+    Buffer& buffer = set.buffers[set.buffer_of[i]];
+    if (value.role == Role::kGradient) buffer.role = Role::kGradient;
+  }
+  for (uint32_t t = 0; t < schedule.size(); ++t) {
+    const Op& op = graph.op(schedule[t].op);
+    const size_t bytes = TotalBytes(
+        op.def->Scratch(graph.InputSpecs(op), graph.OutputSpecs(op)),
+        options.threads);
+    if (bytes == 0) continue;
+    schedule[t].scratch = static_cast<uint32_t>(set.buffers.size());
+    set.buffers.push_back(
+        {op.name + ".scratch", Role::kWorkspace, bytes, 0, {t, t + 1}});
+  }
+  return set;
+}
+
+}  // namespace thimble::planner

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From a schedule to buffers: which values share bytes (views and in-place
+// results) and from when to when each buffer is needed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/program.h"
+#include "thimble/plan.h"
+
+namespace thimble::planner {
+
+struct BufferSet {
+  std::vector<Buffer> buffers;      // offsets not yet set
+  std::vector<uint32_t> buffer_of;  // per value of the program's graph
+};
+
+// Fills `scratch` of the scheduled ops as it makes their buffers.
+// Lifetimes: state lives throughout; inputs from the start of their phase; loss,
+// counts and logits to the end of theirs, since the host reads them there
+// (training's also through the update); everything else from the op that makes
+// it to the op that reads it last.
+BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
+                      std::vector<ScheduledOp>& schedule);
+
+}  // namespace thimble::planner

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
+#include "base/check.h"
+#include "graph/op.h"
+#include "ops/add.h"
+#include "ops/update.h"
+#include "planner/program.h"
+
+namespace thimble::planner {
+namespace {
+
+// Adds ops to a program's graph, in the phase that is being written.
+class ProgramEmitter final : public Emitter {
+ public:
+  explicit ProgramEmitter(Program& program) : program_(program) {}
+
+  void set_phase(Phase phase) { phase_ = phase; }
+
+  const Graph& graph() const override { return program_.graph; }
+
+  std::vector<ValueId> Emit(std::string name, std::shared_ptr<const OpDef> def,
+                            std::vector<ValueId> inputs, Role role) override {
+    const OpId id{static_cast<uint32_t>(program_.graph.ops().size())};
+    auto made = program_.graph.AddOp(std::move(name), std::move(def),
+                                     std::move(inputs), role);
+    TH_CHECK(made.ok());  // the model's graph was already checked
+    program_.phases[static_cast<size_t>(phase_)].push_back(id);
+    return *made;
+  }
+
+  void CommitAtUpdate(ValueId state, ValueId next) override {
+    commits_.push_back({state, next});
+  }
+
+  void EmitCommits() {
+    for (const auto& [state, next] : commits_) {
+      Emit(graph().value(state).name + ".commit",
+           std::make_shared<ops::Commit>(), {state, next}, Role::kStatistic);
+    }
+  }
+
+ private:
+  Program& program_;
+  Phase phase_ = Phase::kMicrobatch;
+  std::vector<std::pair<ValueId, ValueId>> commits_;
+};
+
+class Differentiator {
+ public:
+  Differentiator(const Model& model, const PlanOptions& options)
+      : model_(model),
+        training_(options.training),
+        optimizer_(options.optimizer),
+        emit_(program_) {}
+
+  Program Run() {
+    CopyState();
+    FindWanted();
+    FindKept();
+    if (training_) {
+      emit_.set_phase(Phase::kMicrobatch);
+      program_.train = Forward(Mode::kTrain);
+      Backward();
+      emit_.set_phase(Phase::kUpdate);
+      Update();
+    }
+    emit_.set_phase(Phase::kEvaluate);
+    program_.evaluate = Forward(Mode::kEvaluate);
+    return std::move(program_);
+  }
+
+ private:
+  const Graph& source() const { return model_.graph; }
+
+  // Parameters and running statistics: one value for all phases.
+  void CopyState() {
+    state_.resize(source().values().size());
+    for (uint32_t i = 0; i < state_.size(); ++i) {
+      const Value& v = source().values()[i];
+      if (v.producer.valid() || v.role == Role::kInput) continue;
+      state_[i] = program_.graph.AddValue(v.name, v.spec, v.role, v.init);
+      if (v.role == Role::kParameter) {
+        program_.parameters.push_back({state_[i], {}, {}});
+      } else {
+        program_.statistics.push_back(state_[i]);
+      }
+    }
+  }
+
+  // A value's gradient is wanted when a parameter stands behind it.
+  void FindWanted() {
+    wanted_.resize(source().values().size());
+    for (size_t i = 0; i < wanted_.size(); ++i) {
+      wanted_[i] = source().values()[i].role == Role::kParameter;
+    }
+    for (const Op& op : source().ops()) {
+      bool any = false;
+      for (ValueId v : op.inputs) any = any || wanted_[v.i];
+      for (ValueId v : op.outputs) wanted_[v.i] = any;
+    }
+  }
+
+  // A value is kept for backward anyway when some reader's backward reads it.
+  void FindKept() {
+    kept_.resize(source().values().size());
+    for (const Op& op : source().ops()) {
+      if (op.outputs.empty() || !wanted_[op.outputs[0].i]) continue;
+      const BackwardNeeds needs = op.def->Needs();
+      for (size_t k = 0; k < op.inputs.size(); ++k) {
+        if (((needs.inputs >> k) & 1) != 0) kept_[op.inputs[k].i] = true;
+      }
+      if (needs.output) kept_[op.outputs[0].i] = true;
+      // A view's reader reads the bytes of what is viewed.
+    }
+    // Walk back: what is kept of a view is kept of the value under it.
+    for (size_t k = source().ops().size(); k-- > 0;) {
+      const Op& op = source().ops()[k];
+      if (op.def->IsView() && kept_[op.outputs[0].i]) {
+        kept_[op.inputs[0].i] = true;
+      }
+    }
+  }
+
+  // Lowers every op in `mode`; fills current_ (model value -> program value).
+  PhaseEnds Forward(Mode mode) {
+    current_ = state_;
+    const char* prefix = mode == Mode::kEvaluate ? "eval." : "";
+    for (ValueId v : {model_.images, model_.labels}) {
+      const Value& value = source().value(v);
+      current_[v.i] = program_.graph.AddValue(prefix + value.name, value.spec,
+                                              Role::kInput);
+    }
+    saved_.assign(source().ops().size(), {});
+    for (size_t k = 0; k < source().ops().size(); ++k) {
+      const Op& op = source().ops()[k];
+      std::vector<ValueId> inputs;
+      for (ValueId v : op.inputs) inputs.push_back(current_[v.i]);
+      const std::string name = prefix + op.name;
+      ForwardContext context{emit_, mode, name, inputs,
+                             kept_[op.outputs[0].i]};
+      ForwardResult made = op.def->Forward(context);
+      TH_CHECK(made.outputs.size() == op.outputs.size());
+      for (size_t out = 0; out < op.outputs.size(); ++out) {
+        current_[op.outputs[out].i] = made.outputs[out];
+      }
+      saved_[k] = std::move(made.saved);
+    }
+    return {current_[model_.images.i], current_[model_.labels.i],
+            current_[model_.logits.i], current_[model_.loss.i],
+            current_[model_.correct.i]};
+  }
+
+  void Backward() {
+    gradient_.assign(source().values().size(), ValueId{});
+    for (size_t k = source().ops().size(); k-- > 0;) {
+      const Op& op = source().ops()[k];
+      if (!wanted_[op.outputs[0].i]) continue;
+      const bool is_loss = op.outputs[0] == model_.loss;
+      if (!is_loss && !gradient_[op.outputs[0].i].valid()) continue;
+      BackwardOf(op, saved_[k]);
+    }
+    for (ParameterState& state : program_.parameters) {
+      // Found by position: CopyState made them in the order of the values.
+      for (uint32_t i = 0; i < state_.size(); ++i) {
+        if (state_[i] == state.parameter) state.gradient = gradient_[i];
+      }
+      if (state.gradient.valid()) {
+        program_.graph.SetRole(state.gradient, Role::kGradient);
+      }
+    }
+  }
+
+  void BackwardOf(const Op& op, const std::vector<ValueId>& saved) {
+    std::vector<ValueId> inputs, outputs, grad_outputs;
+    for (ValueId v : op.inputs) inputs.push_back(current_[v.i]);
+    for (ValueId v : op.outputs) {
+      outputs.push_back(current_[v.i]);
+      grad_outputs.push_back(gradient_[v.i]);
+    }
+    const auto wanted = std::make_unique<bool[]>(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      wanted[i] = wanted_[op.inputs[i].i];
+    }
+    std::vector<ValueId> grad_inputs(inputs.size());
+    GradientContext context{emit_,        op.name,
+                            inputs,       outputs,
+                            saved,        grad_outputs,
+                            {wanted.get(), inputs.size()}, grad_inputs};
+    op.def->Gradient(context);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!wanted[i]) continue;
+      TH_CHECK(grad_inputs[i].valid());
+      AddGradient(op.inputs[i], grad_inputs[i]);
+    }
+  }
+
+  // Sums as the contributions come, so that at most two of them are live.
+  void AddGradient(ValueId of, ValueId contribution) {
+    ValueId& sum = gradient_[of.i];
+    if (!sum.valid()) {
+      sum = contribution;
+      return;
+    }
+    sum = emit_.Emit(source().value(of).name + ".grad_sum",
+                     std::make_shared<ops::Add>(), {sum, contribution},
+                     program_.graph.value(sum).role)[0];
+  }
+
+  void Update() {
+    for (ParameterState& state : program_.parameters) {
+      if (!state.gradient.valid()) continue;
+      const Value parameter = program_.graph.value(state.parameter);
+      std::vector<ValueId> inputs = {state.parameter, state.gradient};
+      if (optimizer_.momentum != 0.0f) {
+        state.velocity = program_.graph.AddValue(
+            parameter.name + ".velocity", parameter.spec, Role::kOptimizerState);
+        inputs.push_back(state.velocity);
+      }
+      emit_.Emit(parameter.name + ".update",
+                 std::make_shared<ops::SgdUpdate>(ops::SgdAttributes{
+                     optimizer_.momentum, optimizer_.weight_decay,
+                     optimizer_.nesterov}),
+                 std::move(inputs), Role::kParameter);
+    }
+    emit_.EmitCommits();
+  }
+
+  const Model& model_;
+  bool training_;
+  OptimizerSpec optimizer_;
+  Program program_;
+  ProgramEmitter emit_;
+  // All indexed by the model's value ids.
+  std::vector<ValueId> state_;
+  std::vector<ValueId> current_;
+  std::vector<ValueId> gradient_;
+  std::vector<bool> wanted_;
+  std::vector<bool> kept_;
+  std::vector<std::vector<ValueId>> saved_;  // by op
+};
+
+}  // namespace
+
+Program Differentiate(const Model& model, const PlanOptions& options) {
+  return Differentiator(model, options).Run();
+}
+
+}  // namespace thimble::planner

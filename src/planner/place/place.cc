@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/place/place.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+
+namespace thimble::planner {
+namespace {
+
+bool LiveTogether(const Interval& a, const Interval& b) {
+  return a.begin < b.end && b.begin < a.end;
+}
+
+uint64_t Length(const Interval& live) { return live.end - live.begin; }
+
+// Buffers whose pairwise checks a repair round may cost: keeps planning a
+// thousand-layer network in seconds.
+constexpr uint64_t kRepairWork = 40'000'000;
+constexpr int kMaxRepairs = 300;
+
+using Key = std::function<uint64_t(const BufferRequest&)>;
+
+// Indices by descending key, then by descending size, then by index.
+std::vector<uint32_t> OrderBy(std::span<const BufferRequest> requests,
+                              const Key& key) {
+  std::vector<uint32_t> order(requests.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const uint64_t ka = key(requests[a]);
+    const uint64_t kb = key(requests[b]);
+    return ka != kb ? ka > kb : requests[a].bytes > requests[b].bytes;
+  });
+  return order;
+}
+
+std::vector<std::vector<uint32_t>> Orders(
+    std::span<const BufferRequest> requests) {
+  uint32_t end = 0;
+  for (const BufferRequest& r : requests) end = std::max(end, r.live.end);
+  const Key keys[] = {
+      [](const BufferRequest& r) { return uint64_t{r.bytes}; },
+      [](const BufferRequest& r) { return r.bytes * Length(r.live); },
+      [](const BufferRequest& r) { return Length(r.live); },
+      [end](const BufferRequest& r) { return uint64_t{end - r.live.begin}; },
+      [](const BufferRequest& r) { return uint64_t{r.live.end}; },
+  };
+  std::vector<std::vector<uint32_t>> orders;
+  for (const Key& key : keys) orders.push_back(OrderBy(requests, key));
+  return orders;
+}
+
+// Moves the buffers that reach the top to the front of the order.
+void RaiseTop(std::span<const BufferRequest> requests,
+              const Placement& placement, std::vector<uint32_t>& order) {
+  std::stable_partition(order.begin(), order.end(), [&](uint32_t i) {
+    return placement.offsets[i] + requests[i].bytes == placement.bytes;
+  });
+}
+
+}  // namespace
+
+size_t LowerBound(std::span<const BufferRequest> requests) {
+  uint32_t end = 0;
+  for (const BufferRequest& r : requests) end = std::max(end, r.live.end);
+  // Differences in time, then their running sum.
+  std::vector<int64_t> change(end + 1, 0);
+  for (const BufferRequest& r : requests) {
+    change[r.live.begin] += static_cast<int64_t>(r.bytes);
+    change[r.live.end] -= static_cast<int64_t>(r.bytes);
+  }
+  int64_t live = 0;
+  int64_t most = 0;
+  for (int64_t step : change) most = std::max(most, live += step);
+  return static_cast<size_t>(most);
+}
+
+Placement PlaceInOrder(std::span<const BufferRequest> requests,
+                       std::span<const uint32_t> order, Fit fit) {
+  Placement placement;
+  placement.offsets.resize(requests.size());
+  std::vector<uint32_t> placed;  // by ascending offset
+  for (uint32_t i : order) {
+    const BufferRequest& request = requests[i];
+    size_t gap_begin = 0;
+    size_t best = SIZE_MAX;
+    size_t best_gap = SIZE_MAX;
+    for (uint32_t other : placed) {
+      if (!LiveTogether(request.live, requests[other].live)) continue;
+      const size_t offset = placement.offsets[other];
+      if (offset >= gap_begin + request.bytes) {
+        const size_t gap = offset - gap_begin;
+        if (gap < best_gap) {
+          best = gap_begin;
+          best_gap = gap;
+        }
+        if (fit == Fit::kLowest) break;
+      }
+      gap_begin = std::max(gap_begin, offset + requests[other].bytes);
+    }
+    const size_t offset = best == SIZE_MAX ? gap_begin : best;
+    placement.offsets[i] = offset;
+    placement.bytes = std::max(placement.bytes, offset + request.bytes);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
+                                   [&](size_t value, uint32_t other) {
+                                     return value < placement.offsets[other];
+                                   }),
+                  i);
+  }
+  return placement;
+}
+
+Placement PlacePortfolio(std::span<const BufferRequest> requests) {
+  const size_t bound = LowerBound(requests);
+  Placement best;
+  best.bytes = SIZE_MAX;
+  const uint64_t cost =
+      std::max<uint64_t>(1, requests.size() * requests.size());
+  const int repairs = static_cast<int>(
+      std::min<uint64_t>(kMaxRepairs, kRepairWork / cost));
+  for (std::vector<uint32_t>& order : Orders(requests)) {
+    for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
+      std::vector<uint32_t> attempt = order;
+      for (int round = 0; round <= repairs; ++round) {
+        Placement placement = PlaceInOrder(requests, attempt, fit);
+        if (placement.bytes < best.bytes) best = placement;
+        if (best.bytes == bound) return best;
+        RaiseTop(requests, placement, attempt);
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace thimble::planner

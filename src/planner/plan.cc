@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thimble/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/parallel.h"
+#include "thimble/size.h"
+#include "graph/op.h"
+#include "planner/buffers.h"
+#include "planner/place/place.h"
+#include "planner/program.h"
+
+namespace thimble {
+namespace {
+
+using planner::BufferRequest;
+
+Status CheckOptions(const PlanOptions& options) {
+  if (options.threads < 1 || options.threads > ThreadPool::kMaxThreads) {
+    return Status::Usage(fmt::format("threads must be between 1 and {}, got {}",
+                                     ThreadPool::kMaxThreads, options.threads));
+  }
+  const OptimizerSpec& o = options.optimizer;
+  if (!(o.momentum >= 0.0f && o.momentum < 1.0f)) {
+    return Status::Usage(
+        fmt::format("momentum must be in [0, 1), got {}", o.momentum));
+  }
+  if (!(o.weight_decay >= 0.0f) || !std::isfinite(o.weight_decay)) {
+    return Status::Usage(
+        fmt::format("weight decay must be >= 0, got {}", o.weight_decay));
+  }
+  if (o.nesterov && o.momentum == 0.0f) {
+    return Status::Usage("Nesterov's step needs a momentum above 0");
+  }
+  return Status::Ok();
+}
+
+std::vector<ScheduledOp> Schedule(const planner::Program& program) {
+  std::vector<ScheduledOp> schedule;
+  for (size_t phase = 0; phase < kPhases; ++phase) {
+    for (OpId op : program.phases[phase]) {
+      schedule.push_back({op, static_cast<Phase>(phase), std::nullopt});
+    }
+  }
+  return schedule;
+}
+
+// Live bytes by role at the moment with most of them.
+void FindPeak(PlanParts& parts) {
+  const auto end = static_cast<uint32_t>(parts.schedule.size());
+  std::vector<int64_t> change(end + 1, 0);
+  for (const Buffer& b : parts.buffers) {
+    change[b.live.begin] += static_cast<int64_t>(b.bytes);
+    change[b.live.end] -= static_cast<int64_t>(b.bytes);
+  }
+  int64_t live = 0;
+  int64_t most = -1;
+  for (uint32_t t = 0; t < end; ++t) {
+    live += change[t];
+    if (live > most) {
+      most = live;
+      parts.peak_time = t;
+    }
+  }
+  for (const Buffer& b : parts.buffers) {
+    if (b.live.begin <= parts.peak_time && parts.peak_time < b.live.end) {
+      parts.peak_bytes[static_cast<size_t>(b.role)] += b.bytes;
+      parts.lower_bound += b.bytes;
+    }
+  }
+  TH_CHECK(static_cast<int64_t>(parts.lower_bound) == most);
+}
+
+void CountFlops(PlanParts& parts) {
+  for (const ScheduledOp& s : parts.schedule) {
+    if (s.phase != Phase::kMicrobatch) continue;
+    const Op& op = parts.graph.op(s.op);
+    parts.flops_step += op.def->Flops(parts.graph.InputSpecs(op),
+                                      parts.graph.OutputSpecs(op));
+  }
+}
+
+Plan Build(const Model& model, const PlanOptions& options) {
+  planner::Program program =
+      planner::Differentiate(model, options);
+  PlanParts parts;
+  parts.model = model.name;
+  parts.options = options;
+  parts.batch = model.batch();
+  parts.schedule = Schedule(program);
+  planner::BufferSet set =
+      planner::MakeBuffers(program, options, parts.schedule);
+  std::vector<BufferRequest> requests;
+  for (const Buffer& b : set.buffers) requests.push_back({b.live, b.bytes});
+  const planner::Placement placement = planner::PlacePortfolio(requests);
+  for (size_t i = 0; i < set.buffers.size(); ++i) {
+    set.buffers[i].offset = placement.offsets[i];
+  }
+  parts.buffers = std::move(set.buffers);
+  parts.buffer_of = std::move(set.buffer_of);
+  parts.arena_bytes = placement.bytes;
+  parts.train = program.train;
+  parts.evaluate = program.evaluate;
+  parts.parameters = std::move(program.parameters);
+  parts.statistics = std::move(program.statistics);
+  parts.graph = std::move(program.graph);
+  FindPeak(parts);
+  CountFlops(parts);
+  return Plan(std::move(parts));
+}
+
+std::string PeakByRole(const Plan& plan) {
+  std::string text;
+  for (size_t role = 0; role < kRoles; ++role) {
+    const size_t bytes = plan.peak_bytes(static_cast<Role>(role));
+    if (bytes == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                        RoleName(static_cast<Role>(role)), FormatBytes(bytes));
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kMicrobatch:
+      return "microbatch";
+    case Phase::kUpdate:
+      return "update";
+    case Phase::kEvaluate:
+      return "evaluate";
+  }
+  return "?";
+}
+
+const Op& Plan::peak_op() const {
+  return parts_.graph.op(parts_.schedule[parts_.peak_time].op);
+}
+
+const Buffer& Plan::BufferOf(ValueId v) const {
+  return parts_.buffers[parts_.buffer_of[v.i]];
+}
+
+std::string Plan::Explain() const {
+  std::string text = fmt::format(
+      "plan {} batch {} threads {}\narena {} lower_bound {} peak '{}' at {}\n",
+      parts_.model, parts_.batch, parts_.options.threads, parts_.arena_bytes,
+      parts_.lower_bound, peak_op().name, parts_.peak_time);
+  for (size_t role = 0; role < kRoles; ++role) {
+    text += fmt::format("  {:<20} {}\n", RoleName(static_cast<Role>(role)),
+                        parts_.peak_bytes[role]);
+  }
+  text += "schedule\n";
+  for (size_t t = 0; t < parts_.schedule.size(); ++t) {
+    const ScheduledOp& s = parts_.schedule[t];
+    const Op& op = parts_.graph.op(s.op);
+    text += fmt::format("  {:4} {:<10} {} {}\n", t, PhaseName(s.phase),
+                        op.def->name(), op.name);
+  }
+  text += "buffers\n";
+  for (const Buffer& b : parts_.buffers) {
+    text += fmt::format("  {:>9}+{:<9} [{}, {}) {} {}\n", b.offset, b.bytes,
+                        b.live.begin, b.live.end, RoleName(b.role), b.name);
+  }
+  return text;
+}
+
+Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
+  if (plan.arena_bytes() <= budget) return Status::Ok();
+  const int threads = plan.options().threads;
+  std::string message = fmt::format(
+      "the plan of {} at batch {} with {} thread{} needs {}, the budget is {}; "
+      "the peak stands at op '{}' ({}). The smallest budget that works is {} "
+      "bytes",
+      plan.model(), plan.batch(), threads, threads == 1 ? "" : "s",
+      FormatBytesUp(plan.arena_bytes()), FormatBytes(budget),
+      plan.peak_op().name, PeakByRole(plan), plan.arena_bytes());
+  if (threads > 1) {
+    PlanOptions one = plan.options();
+    one.threads = 1;
+    message += fmt::format(", with --threads 1 it is {} bytes",
+                           Build(model, one).arena_bytes());
+  }
+  return Status::Failed(message + "; a smaller --batch takes less");
+}
+
+Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
+  Status status = CheckOptions(options);
+  if (!status.ok()) return status;
+  Plan plan = Build(model, options);
+#ifndef NDEBUG
+  TH_CHECK(ValidatePlan(plan).ok());
+#endif
+  if (options.budget.has_value()) {
+    status = CheckBudget(model, plan, *options.budget);
+    if (!status.ok()) return status;
+  }
+  return plan;
+}
+
+}  // namespace thimble

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Program: a model made explicit. One graph holds the executable ops of all
+// phases; nothing is decided about memory yet.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "thimble/graph.h"
+#include "thimble/plan.h"
+
+namespace thimble::planner {
+
+struct Program {
+  Graph graph;
+  PhaseEnds train, evaluate;
+  std::vector<ParameterState> parameters;
+  std::vector<ValueId> statistics;
+  // Op ids of a phase, in the order of emission (a valid execution order).
+  std::array<std::vector<OpId>, kPhases> phases;
+};
+
+// Makes forward, backward (reverse order, dW before dX, gradients of values with
+// several readers summed), update and evaluation explicit.
+// REQUIRES: `model` was accepted by Network::Finish.
+// Without options.training only the evaluate phase is made.
+Program Differentiate(const Model& model, const PlanOptions& options);
+
+}  // namespace thimble::planner

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The naive checker of plans. It runs the schedule on paper: a list of values
+// whose bytes are intact, from which every write strikes out what it overlaps.
+// No cleverness, and no code shared with the planner: only the plan's offsets,
+// the graph and the ops' own declarations are read.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/workspace.h"
+#include "graph/op.h"
+#include "thimble/plan.h"
+
+namespace thimble {
+namespace {
+
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+bool Overlap(const Range& a, const Range& b) {
+  return a.begin < b.end && b.begin < a.end;
+}
+
+class Simulation {
+ public:
+  explicit Simulation(const Plan& plan)
+      : plan_(plan), intact_(plan.graph().values().size(), false) {}
+
+  Status Run() {
+    Status status = CheckPlaces();
+    if (!status.ok()) return status;
+    for (const ParameterState& p : plan_.parameters()) {
+      Write(p.parameter);
+      if (p.velocity.valid()) Write(p.velocity);
+    }
+    for (ValueId v : plan_.statistics()) Write(v);
+    // Twice: what the second round reads of the first one's state must still be
+    // there.
+    for (int round = 0; round < 2; ++round) {
+      for (Phase phase :
+           {Phase::kMicrobatch, Phase::kUpdate, Phase::kEvaluate}) {
+        if (!plan_.options().training && phase != Phase::kEvaluate) continue;
+        status = RunPhase(phase);
+        if (!status.ok()) return status;
+      }
+    }
+    return Status::Ok();
+  }
+
+ private:
+  Range RangeOf(ValueId v) const {
+    const size_t offset = plan_.OffsetOf(v);
+    return {offset, offset + plan_.graph().value(v).spec.bytes()};
+  }
+
+  // Every value lies inside the arena and is aligned; no two buffers that claim
+  // to live at the same time overlap; roles add up.
+  Status CheckPlaces() const {
+    for (uint32_t i = 0; i < intact_.size(); ++i) {
+      const Range r = RangeOf({i});
+      if (r.end > plan_.arena_bytes() || r.begin % kAlignment != 0) {
+        return Status::Failed(fmt::format(
+            "value '{}' at [{}, {}) is outside of the arena of {} bytes or not "
+            "aligned",
+            plan_.graph().values()[i].name, r.begin, r.end,
+            plan_.arena_bytes()));
+      }
+    }
+    const auto buffers = plan_.buffers();
+    for (size_t a = 0; a < buffers.size(); ++a) {
+      for (size_t b = a + 1; b < buffers.size(); ++b) {
+        if (buffers[a].live.begin < buffers[b].live.end &&
+            buffers[b].live.begin < buffers[a].live.end &&
+            Overlap({buffers[a].offset, buffers[a].offset + buffers[a].bytes},
+                    {buffers[b].offset, buffers[b].offset + buffers[b].bytes})) {
+          return Status::Failed(fmt::format(
+              "buffers '{}' and '{}' live together and overlap",
+              buffers[a].name, buffers[b].name));
+        }
+      }
+    }
+    size_t sum = 0;
+    for (size_t role = 0; role < kRoles; ++role) {
+      sum += plan_.peak_bytes(static_cast<Role>(role));
+    }
+    if (sum != plan_.lower_bound() ||
+        plan_.lower_bound() > plan_.arena_bytes()) {
+      return Status::Failed(fmt::format(
+          "roles add up to {}, lower bound {}, arena {}", sum,
+          plan_.lower_bound(), plan_.arena_bytes()));
+    }
+    return Status::Ok();
+  }
+
+  void Strike(const Range& range) {
+    for (uint32_t i = 0; i < intact_.size(); ++i) {
+      if (intact_[i] && Overlap(RangeOf({i}), range)) intact_[i] = false;
+    }
+  }
+
+  void Write(ValueId v) {
+    Strike(RangeOf(v));
+    intact_[v.i] = true;
+  }
+
+  Status RunPhase(Phase phase) {
+    if (phase != Phase::kUpdate) {
+      const PhaseEnds& ends = phase == Phase::kMicrobatch
+                                  ? plan_.train_ends()
+                                  : plan_.evaluate_ends();
+      Write(ends.images);
+      Write(ends.labels);
+    }
+    for (const ScheduledOp& s : plan_.schedule()) {
+      if (s.phase != phase) continue;
+      Status status = RunOp(s);
+      if (!status.ok()) return status;
+    }
+    const PhaseEnds& ends = phase == Phase::kEvaluate ? plan_.evaluate_ends()
+                                                      : plan_.train_ends();
+    for (ValueId v : {ends.loss, ends.correct}) {
+      if (!intact_[v.i]) {
+        return Status::Failed(
+            fmt::format("'{}' is lost before the host reads it",
+                        plan_.graph().value(v).name));
+      }
+    }
+    return Status::Ok();
+  }
+
+  Status RunOp(const ScheduledOp& s) {
+    const Op& op = plan_.graph().op(s.op);
+    for (ValueId v : op.inputs) {
+      if (!intact_[v.i]) {
+        return Status::Failed(fmt::format(
+            "op '{}' reads '{}', which is not there (overwritten or not yet "
+            "made)",
+            op.name, plan_.graph().value(v).name));
+      }
+    }
+    if (op.def->IsView()) {
+      if (plan_.OffsetOf(op.inputs[0]) != plan_.OffsetOf(op.outputs[0])) {
+        return Status::Failed(
+            fmt::format("view '{}' lies elsewhere than its input", op.name));
+      }
+      intact_[op.outputs[0].i] = true;  // and so is the input still
+      return Status::Ok();
+    }
+    Status status = CheckOverlaps(s, op);
+    if (!status.ok()) return status;
+    if (s.scratch.has_value()) {
+      const Buffer& b = plan_.buffers()[*s.scratch];
+      Strike({b.offset, b.offset + b.bytes});
+    }
+    for (ValueId v : op.outputs) Write(v);
+    return Status::Ok();
+  }
+
+  // Scratch apart from everything; outputs apart from each other, and from the
+  // inputs unless the op allows that very pair.
+  Status CheckOverlaps(const ScheduledOp& s, const Op& op) const {
+    const auto clash = [&](const char* what) {
+      return Status::Failed(fmt::format("op '{}': {}", op.name, what));
+    };
+    if (s.scratch.has_value()) {
+      const Buffer& b = plan_.buffers()[*s.scratch];
+      const Range scratch{b.offset, b.offset + b.bytes};
+      for (const auto* list : {&op.inputs, &op.outputs}) {
+        for (ValueId v : *list) {
+          if (Overlap(scratch, RangeOf(v))) return clash("scratch overlaps");
+        }
+      }
+    }
+    const std::vector<InPlacePair> allowed = op.def->InPlace();
+    for (uint32_t o = 0; o < op.outputs.size(); ++o) {
+      const Range out = RangeOf(op.outputs[o]);
+      for (uint32_t other = o + 1; other < op.outputs.size(); ++other) {
+        if (Overlap(out, RangeOf(op.outputs[other]))) {
+          return clash("two outputs overlap");
+        }
+      }
+      for (uint32_t i = 0; i < op.inputs.size(); ++i) {
+        const Range in = RangeOf(op.inputs[i]);
+        if (!Overlap(out, in)) continue;
+        const bool same = out.begin == in.begin && out.end == in.end;
+        const bool may = std::any_of(
+            allowed.begin(), allowed.end(), [&](const InPlacePair& pair) {
+              return pair.input == i && pair.output == o;
+            });
+        if (!same || !may) return clash("output overlaps an input");
+      }
+    }
+    return Status::Ok();
+  }
+
+  const Plan& plan_;
+  std::vector<bool> intact_;  // per value
+};
+
+}  // namespace
+
+Status ValidatePlan(const Plan& plan) { return Simulation(plan).Run(); }
+
+}  // namespace thimble

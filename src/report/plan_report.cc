@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "thimble/size.h"
+#include "thimble/report.h"
+
+namespace thimble {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The six shares of the contract. They add up to the lower bound.
+struct Shares {
+  size_t model = 0, optimizer = 0, activation = 0, workspace = 0, input = 0,
+         statistics = 0;
+};
+
+Shares SharesOf(const Plan& plan) {
+  return {
+      .model = plan.peak_bytes(Role::kParameter),
+      .optimizer = plan.peak_bytes(Role::kGradient) +
+                   plan.peak_bytes(Role::kOptimizerState),
+      .activation = plan.peak_bytes(Role::kActivation) +
+                    plan.peak_bytes(Role::kActivationGradient),
+      .workspace = plan.peak_bytes(Role::kWorkspace),
+      .input = plan.peak_bytes(Role::kInput),
+      .statistics = plan.peak_bytes(Role::kStatistic),
+  };
+}
+
+double FlopsRatio(const Plan& plan) {
+  const auto step = static_cast<double>(plan.flops_step());
+  const auto recompute = static_cast<double>(plan.flops_recompute());
+  return step > 0 ? step / (step - recompute) : 1.0;
+}
+
+}  // namespace
+
+std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
+  const Shares shares = SharesOf(plan);
+  Json json;
+  json["model"] = plan.model();
+  json["parameters"] = plan.graph().ParameterCount();
+  json["batch"] = plan.batch();
+  json["microbatch"] = plan.batch();
+  json["precision"] = "f32";
+  json["nonzero"] = 1.0;
+  json["checkpoint"] = "none";
+  json["threads"] = plan.options().threads;
+  json["bytes"] = {{"arena", plan.arena_bytes()},
+                   {"lower_bound", plan.lower_bound()},
+                   {"model", shares.model},
+                   {"optimizer", shares.optimizer},
+                   {"activation", shares.activation},
+                   {"workspace", shares.workspace},
+                   {"input", shares.input},
+                   {"statistics", shares.statistics}};
+  json["paper_bytes"] = nullptr;
+  json["paper_flops_ratio"] = nullptr;
+  json["flops"] = {{"step", plan.flops_step()},
+                   {"recompute", plan.flops_recompute()},
+                   {"ratio", FlopsRatio(plan)}};
+  json["peak_op"] = plan.peak_op().name;
+  json["fits"] = !budget.has_value() || plan.arena_bytes() <= *budget;
+  return json.dump();
+}
+
+std::string PlanTable(const Plan& plan) {
+  const Shares shares = SharesOf(plan);
+  const double gap =
+      100.0 * (static_cast<double>(plan.arena_bytes()) /
+                   static_cast<double>(plan.lower_bound()) -
+               1.0);
+  std::string text = fmt::format(
+      "{}: {} parameters, batch {}, f32, {} thread{}\n\n", plan.model(),
+      plan.graph().ParameterCount(), plan.batch(), plan.options().threads,
+      plan.options().threads == 1 ? "" : "s");
+  text += fmt::format("  {:<28} {:>12}\n", "arena (all that is allocated)",
+                      FormatBytesUp(plan.arena_bytes()));
+  text += fmt::format("  {:<28} {:>12}   (arena +{:.2f}%)\n",
+                      "lower bound (most live)",
+                      FormatBytes(plan.lower_bound()), gap);
+  const std::pair<const char*, size_t> rows[] = {
+      {"model", shares.model},           {"optimizer", shares.optimizer},
+      {"activation", shares.activation}, {"workspace", shares.workspace},
+      {"input", shares.input},           {"statistics", shares.statistics}};
+  text += fmt::format("\n  at the peak, op '{}':\n", plan.peak_op().name);
+  for (const auto& [name, bytes] : rows) {
+    text += fmt::format("    {:<26} {:>12} {:>5.1f}%\n", name,
+                        FormatBytes(bytes),
+                        100.0 * static_cast<double>(bytes) /
+                            static_cast<double>(plan.lower_bound()));
+  }
+  // The largest buffers that are live there.
+  const uint32_t peak = plan.peak_time();
+  std::vector<const Buffer*> live;
+  for (const Buffer& b : plan.buffers()) {
+    if (b.live.begin <= peak && peak < b.live.end) live.push_back(&b);
+  }
+  std::stable_sort(live.begin(), live.end(),
+                   [](const Buffer* a, const Buffer* b) {
+                     return a->bytes > b->bytes;
+                   });
+  text += "\n  largest buffers there:\n";
+  for (size_t i = 0; i < std::min<size_t>(5, live.size()); ++i) {
+    text += fmt::format("    {:<26} {:>12}   {}\n", live[i]->name,
+                        FormatBytes(live[i]->bytes), RoleName(live[i]->role));
+  }
+  text += fmt::format("\n  {:.3g} MFLOP per image, forward and backward\n",
+                      static_cast<double>(plan.flops_step()) /
+                          static_cast<double>(plan.batch()) / 1e6);
+  return text;
+}
+
+}  // namespace thimble

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/log.h"
+
+#include <fcntl.h>
+#include <fmt/compile.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+using namespace std::string_view_literals;
+
+namespace thimble::train {
+namespace {
+
+constexpr size_t kLineBytes = 512;
+
+// JSON has no NaN; a diverged number is null. Nine digits tell floats apart.
+struct Number {
+  double value;
+};
+
+char* Put(char* out, const Number& n) {
+  if (!std::isfinite(n.value)) return fmt::format_to(out, "null");
+  return fmt::format_to(out, "{:.9g}", n.value);
+}
+
+char* Put(char* out, std::string_view text) {
+  return fmt::format_to(out, "{}", text);
+}
+
+char* Put(char* out, int64_t n) { return fmt::format_to(out, "{}", n); }
+
+// Concatenates the parts, which fit kLineBytes by construction.
+template <typename... Parts>
+std::string_view Line(char (&buffer)[kLineBytes], const Parts&... parts) {
+  char* out = buffer;
+  ((out = Put(out, parts)), ...);
+  return {buffer, static_cast<size_t>(out - buffer)};
+}
+
+}  // namespace
+
+Result<Log> Log::Open(const std::string& path) {
+  if (path.empty()) return Log(FileDescriptor());
+  const int fd =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    return Status::Failed(fmt::format(
+        "cannot write the log {}: {}; name a file in a folder that exists and "
+        "is writable",
+        path, std::strerror(errno)));
+  }
+  return Log(FileDescriptor(fd, path));
+}
+
+void Log::WriteLine(std::string_view line) {
+  if (file_.get() < 0 || !status_.ok()) return;
+  while (!line.empty()) {
+    const ssize_t wrote = write(file_.get(), line.data(), line.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) {
+      status_ = Status::Failed(
+          fmt::format("the log {} is not complete: {}", file_.path(),
+                      std::strerror(errno)));
+      return;
+    }
+    line.remove_prefix(static_cast<size_t>(wrote));
+  }
+}
+
+void Log::Start(std::string_view plan_json, std::string_view data,
+                uint64_t seed) {
+  WriteLine(fmt::format("{{\"event\":\"start\",\"data\":\"{}\",\"seed\":{},"
+                        "\"plan\":{}}}\n",
+                        data, seed, plan_json));
+}
+
+void Log::Step(const StepEvent& event) {
+  char buffer[kLineBytes];
+  WriteLine(Line(buffer, "{\"event\":\"step\",\"step\":"sv, event.step,
+                 ",\"epoch\":"sv, event.epoch, ",\"loss\":"sv,
+                 Number{event.loss}, ",\"learning_rate\":"sv,
+                 Number{event.learning_rate}, ",\"images_per_second\":"sv,
+                 Number{event.images_per_second}, "}\n"sv));
+}
+
+void Log::Epoch(const EpochEvent& event) {
+  char buffer[kLineBytes];
+  WriteLine(Line(
+      buffer, "{\"event\":\"epoch\",\"epoch\":"sv, event.epoch,
+      ",\"train_loss\":"sv, Number{event.train_loss}, ",\"train_accuracy\":"sv,
+      Number{event.train_accuracy}, ",\"test_loss\":"sv,
+      Number{event.test_loss}, ",\"test_accuracy\":"sv,
+      Number{event.test_accuracy}, ",\"images_per_second\":"sv,
+      Number{event.images_per_second}, ",\"seconds\":"sv,
+      Number{event.seconds}, "}\n"sv));
+}
+
+void Log::Summary(const TrainSummary& summary) {
+  WriteLine(SummaryJson(summary) + "\n");
+}
+
+}  // namespace thimble::train
+
+namespace thimble {
+
+std::string SummaryJson(const TrainSummary& summary) {
+  using train::Number;
+  char buffer[train::kLineBytes];
+  return std::string(train::Line(
+      buffer, "{\"event\":\"summary\",\"arena_bytes\":"sv,
+      static_cast<int64_t>(summary.arena_bytes), ",\"rss_base_bytes\":"sv,
+      summary.rss_base_bytes, ",\"rss_peak_bytes\":"sv, summary.rss_peak_bytes,
+      ",\"images_per_second\":"sv, Number{summary.images_per_second},
+      ",\"best_test_accuracy\":"sv, Number{summary.best_test_accuracy},
+      ",\"test_accuracy\":"sv, Number{summary.test_accuracy},
+      ",\"final_train_loss\":"sv, Number{summary.final_train_loss},
+      ",\"steps\":"sv, summary.steps, ",\"stopped\":"sv,
+      summary.stopped ? "true"sv : "false"sv, ",\"weights_sha256\":\""sv,
+      std::string_view(summary.weights_sha256), "\"}"sv));
+}
+
+}  // namespace thimble

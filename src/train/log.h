@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The JSON-lines log of a run. Step lines are formatted into a fixed buffer and
+// written with one write(2): nothing allocates. A failed write (a full disk) is
+// remembered and ends the log, not the training.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/files.h"
+#include "thimble/status.h"
+#include "thimble/trainer.h"
+
+namespace thimble::train {
+
+class Log {
+ public:
+  // Truncates `path`; an empty path makes a log that drops everything.
+  static Result<Log> Open(const std::string& path);
+
+  // `plan_json` is one JSON object.
+  void Start(std::string_view plan_json, std::string_view data, uint64_t seed);
+  void Step(const StepEvent& event);
+  void Epoch(const EpochEvent& event);
+  void Summary(const TrainSummary& summary);
+
+  const Status& status() const { return status_; }
+
+ private:
+  explicit Log(FileDescriptor file) : file_(std::move(file)) {}
+  void WriteLine(std::string_view line);
+
+  FileDescriptor file_;
+  Status status_;
+};
+
+}  // namespace thimble::train

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thimble/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/permutation.h"
+#include "base/rng.h"
+#include "thimble/rss.h"
+#include "optim/schedule.h"
+#include "thimble/model.h"
+#include "thimble/report.h"
+#include "thimble/session.h"
+#include "train/log.h"
+#include "train/weights.h"
+
+namespace thimble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The stream of random numbers that orders an epoch.
+constexpr uint32_t kOrderStream = RandomStream::kFirstReservedStream;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Status CheckData(const Plan& plan, const PhaseEnds& ends, const Dataset& data) {
+  const Shape& images = plan.graph().value(ends.images).spec.shape;
+  const int64_t classes = plan.graph().value(ends.logits).spec.shape[1];
+  const ImageSpec& spec = data.spec();
+  if (images[1] != spec.channels || images[2] != spec.height ||
+      images[3] != spec.width || classes != spec.classes) {
+    return Status::Usage(fmt::format(
+        "the model takes images [{}, {}, {}] of {} classes, '{}' holds [{}, "
+        "{}, {}] of {}",
+        images[1], images[2], images[3], classes, data.name(), spec.channels,
+        spec.height, spec.width, spec.classes));
+  }
+  return Status::Ok();
+}
+
+Status CheckOptions(const TrainOptions& options, const Plan& plan,
+                    const Dataset& data) {
+  if (options.steps < 0 || (options.steps == 0 && options.epochs < 1)) {
+    return Status::Usage("nothing to do: give at least one epoch or step");
+  }
+  if (!(options.learning_rate > 0) || !std::isfinite(options.learning_rate)) {
+    return Status::Usage(fmt::format("the learning rate must be above 0, got {}",
+                                     options.learning_rate));
+  }
+  if (options.warmup_steps < 0) {
+    return Status::Usage("the warm-up cannot be shorter than 0 steps");
+  }
+  if (data.size(Split::kTrain) < plan.batch() && !options.keep_last) {
+    return Status::Usage(fmt::format(
+        "'{}' has {} training images, fewer than one batch of {}; use a smaller "
+        "--batch, or --keep-last",
+        data.name(), data.size(Split::kTrain), plan.batch()));
+  }
+  return Status::Ok();
+}
+
+// Reads records into a session's input; image i of the batch is record
+// index(first + i).
+template <typename Index>
+Status Feed(const Dataset& data, Split split, int64_t first, int64_t count,
+            const Index& index, std::span<uint8_t> images,
+            std::span<int32_t> labels) {
+  const auto bytes = static_cast<size_t>(data.spec().bytes());
+  for (int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    TH_RETURN_IF_ERROR(data.Read(split, index(first + i),
+                                 images.subspan(at * bytes, bytes),
+                                 &labels[at]));
+  }
+  return Status::Ok();
+}
+
+struct TestResult {
+  double loss = 0;
+  double accuracy = 0;
+};
+
+// Every image of the test split, the last partial batch included.
+Result<TestResult> Test(Session& session, const Dataset& data,
+                        const std::atomic<bool>* stop) {
+  const int64_t size = data.size(Split::kTest);
+  const int64_t batch = session.plan().batch();
+  double loss = 0;
+  int64_t correct = 0;
+  for (int64_t first = 0; first < size; first += batch) {
+    if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
+      return Status::Failed("stopped");
+    }
+    const int64_t count = std::min(batch, size - first);
+    TH_RETURN_IF_ERROR(Feed(
+        data, Split::kTest, first, count, [](int64_t i) { return i; },
+        session.evaluate_images(), session.evaluate_labels()));
+    const BatchResult result = session.Evaluate(count);
+    loss += static_cast<double>(result.loss) * static_cast<double>(count);
+    correct += result.correct;
+  }
+  return TestResult{loss / static_cast<double>(size),
+                    static_cast<double>(correct) / static_cast<double>(size)};
+}
+
+class Run {
+ public:
+  Run(const Plan& plan, const Dataset& data, const TrainOptions& options,
+      const optim::Schedule& schedule, train::Log& log, TrainObserver* observer)
+      : plan_(plan),
+        data_(data),
+        options_(options),
+        schedule_(schedule),
+        log_(log),
+        observer_(observer) {
+    const int64_t size = data.size(Split::kTrain);
+    steps_per_epoch_ = options.keep_last
+                           ? (size + plan.batch() - 1) / plan.batch()
+                           : size / plan.batch();
+    steps_ = options.steps > 0 ? options.steps
+                               : options.epochs * steps_per_epoch_;
+  }
+
+  Result<TrainSummary> Go() {
+    summary_.arena_bytes = plan_.arena_bytes();
+    summary_.rss_base_bytes = CurrentRssBytes();
+    ResetPeakRss();
+    TH_ASSIGN_OR_RETURN(session_, Session::Create(plan_, {options_.poison}));
+    session_->Initialize(options_.seed);
+    log_.Start(PlanJson(plan_, std::nullopt), data_.name(), options_.seed);
+    while (step_ < steps_ && !Stopped()) TH_RETURN_IF_ERROR(Epoch());
+    return Finish();
+  }
+
+ private:
+  bool Stopped() const {
+    return options_.stop != nullptr &&
+           options_.stop->load(std::memory_order_relaxed);
+  }
+
+  Status Epoch() {
+    const Clock::time_point start = Clock::now();
+    const int64_t epoch = step_ / steps_per_epoch_;
+    const int64_t begin = step_;
+    const int64_t end = std::min(steps_, (epoch + 1) * steps_per_epoch_);
+    const KeyedPermutation order(
+        static_cast<uint64_t>(data_.size(Split::kTrain)),
+        RandomStream(options_.seed, static_cast<uint64_t>(epoch), kOrderStream)
+            .Key());
+    double loss = 0;
+    int64_t correct = 0;
+    int64_t images = 0;
+    while (step_ < end && !Stopped()) {
+      const int64_t first = (step_ - epoch * steps_per_epoch_) * plan_.batch();
+      const int64_t count =
+          std::min(plan_.batch(), data_.size(Split::kTrain) - first);
+      TH_RETURN_IF_ERROR(Feed(
+          data_, Split::kTrain, first, count,
+          [&order](int64_t i) {
+            return static_cast<int64_t>(order(static_cast<uint64_t>(i)));
+          },
+          session_->train_images(), session_->train_labels()));
+      const double rate = schedule_.Rate(options_.learning_rate, step_, steps_,
+                                         options_.warmup_steps);
+      const BatchResult result = session_->Differentiate(count);
+      if (!std::isfinite(result.loss)) return Diverged();
+      session_->Update(static_cast<float>(rate));
+      ++step_;
+      loss += static_cast<double>(result.loss);
+      correct += result.correct;
+      images += count;
+      summary_.final_train_loss = static_cast<double>(result.loss);
+      const double seconds = SecondsSince(start);
+      TellStep(epoch, result.loss, rate,
+               static_cast<double>(images) / seconds);
+    }
+    if (step_ == begin) return Status::Ok();
+    const double seconds = SecondsSince(start);
+    images_ += images;
+    train_seconds_ += seconds;
+    const auto steps = static_cast<double>(step_ - begin);
+    return EndEpoch(start,
+                    {.epoch = epoch + 1,
+                     .train_loss = loss / steps,
+                     .train_accuracy = static_cast<double>(correct) /
+                                       static_cast<double>(images),
+                     .images_per_second =
+                         static_cast<double>(images) / seconds});
+  }
+
+  void TellStep(int64_t epoch, float loss, double rate, double speed) {
+    const int64_t left = (steps_ - step_) * plan_.batch();
+    const StepEvent event{
+        .epoch = epoch + 1,
+        .epochs = (steps_ + steps_per_epoch_ - 1) / steps_per_epoch_,
+        .step = step_,
+        .steps = steps_,
+        .step_in_epoch = step_ - epoch * steps_per_epoch_,
+        .steps_per_epoch = steps_per_epoch_,
+        .loss = static_cast<double>(loss),
+        .learning_rate = rate,
+        .images_per_second = speed,
+        .seconds_left = static_cast<double>(left) / speed};
+    log_.Step(event);
+    if (observer_ != nullptr) observer_->OnStep(event);
+  }
+
+  Status EndEpoch(Clock::time_point start, EpochEvent event) {
+    // Before the test: what a stop in the middle of it must not lose.
+    if (!options_.out_dir.empty()) TH_RETURN_IF_ERROR(Save());
+    auto test = Test(*session_, data_, options_.stop);
+    if (!test.ok()) return Stopped() ? Status::Ok() : test.status();
+    event.test_loss = test->loss;
+    event.test_accuracy = test->accuracy;
+    event.seconds = SecondsSince(start);
+    summary_.test_accuracy = test->accuracy;
+    if (!(summary_.best_test_accuracy >= test->accuracy)) {
+      summary_.best_test_accuracy = test->accuracy;
+    }
+    log_.Epoch(event);
+    if (observer_ != nullptr) observer_->OnEpoch(event);
+    return Status::Ok();
+  }
+
+  Status Save() {
+    const train::WeightsInfo info{
+        plan_.model(),
+        data_.spec(),
+        {data_.mean().begin(), data_.mean().end()},
+        {data_.stddev().begin(), data_.stddev().end()}};
+    return train::SaveWeights(options_.out_dir, *session_, info, step_);
+  }
+
+  Status Diverged() const {
+    return Status::Failed(fmt::format(
+        "the loss is no longer a number at step {}; nothing of this step was "
+        "applied{}. A lower --lr (it is {:g}) or a --warmup usually helps",
+        step_ + 1,
+        options_.out_dir.empty() ? ""
+                                 : ", and the weights of the last finished "
+                                   "epoch are kept",
+        options_.learning_rate));
+  }
+
+  Result<TrainSummary> Finish() {
+    summary_.stopped = Stopped();
+    summary_.steps = step_;
+    summary_.images_per_second =
+        train_seconds_ > 0 ? static_cast<double>(images_) / train_seconds_ : 0;
+    summary_.rss_peak_bytes = PeakRssBytes();
+    summary_.weights_sha256 = train::WeightsSha256(*session_);
+    if (!options_.out_dir.empty()) {
+      summary_.weights_path = train::WeightsPath(options_.out_dir);
+    }
+    log_.Summary(summary_);
+    summary_.log_status = log_.status();
+    return summary_;
+  }
+
+  const Plan& plan_;
+  const Dataset& data_;
+  const TrainOptions& options_;
+  const optim::Schedule& schedule_;
+  train::Log& log_;
+  TrainObserver* observer_;
+  std::unique_ptr<Session> session_;
+  int64_t steps_per_epoch_ = 0;
+  int64_t steps_ = 0;
+  int64_t step_ = 0;  // finished ones
+  int64_t images_ = 0;
+  double train_seconds_ = 0;
+  TrainSummary summary_;
+};
+
+}  // namespace
+
+Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
+                           const TrainOptions& options,
+                           TrainObserver* observer) {
+  if (!plan.options().training) {
+    return Status::Usage("the plan was made for evaluation only");
+  }
+  TH_RETURN_IF_ERROR(CheckData(plan, plan.train_ends(), data));
+  TH_RETURN_IF_ERROR(CheckOptions(options, plan, data));
+  TH_ASSIGN_OR_RETURN(const optim::Schedule schedule,
+                      optim::Schedule::Parse(options.schedule));
+  if (!options.out_dir.empty()) {
+    TH_RETURN_IF_ERROR(train::PrepareOutDir(options.out_dir));
+  }
+  TH_ASSIGN_OR_RETURN(train::Log log, train::Log::Open(options.log_path));
+  return Run(plan, data, options, schedule, log, observer).Go();
+}
+
+Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
+                                 const EvaluateOptions& options) {
+  TH_ASSIGN_OR_RETURN(const train::WeightsInfo info,
+                      train::ReadWeightsInfo(dir));
+  ModelOptions model_options;
+  model_options.batch = options.batch;
+  model_options.images = {info.images.channels, info.images.height,
+                          info.images.width, info.mean, info.stddev};
+  model_options.classes = info.images.classes;
+  TH_ASSIGN_OR_RETURN(const Model model,
+                      BuildModel(info.model, model_options));
+  PlanOptions plan_options;
+  plan_options.training = false;
+  plan_options.threads = options.threads;
+  plan_options.budget = options.budget;
+  TH_ASSIGN_OR_RETURN(const Plan plan, MakePlan(model, plan_options));
+  TH_RETURN_IF_ERROR(CheckData(plan, plan.evaluate_ends(), data));
+  TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                      Session::Create(plan, {}));
+  TH_RETURN_IF_ERROR(train::LoadWeights(dir, *session));
+  TH_ASSIGN_OR_RETURN(const TestResult test, Test(*session, data, nullptr));
+  return EvaluateSummary{info.model,     plan.arena_bytes(),
+                         data.size(Split::kTest), test.loss,
+                         test.accuracy,  train::WeightsSha256(*session)};
+}
+
+}  // namespace thimble

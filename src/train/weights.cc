@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/weights.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "base/sha256.h"
+#include "store/safetensors.h"
+
+namespace thimble::train {
+namespace {
+
+std::vector<ValueId> SavedValues(const Plan& plan) {
+  std::vector<ValueId> values;
+  for (const ParameterState& p : plan.parameters()) {
+    values.push_back(p.parameter);
+  }
+  values.insert(values.end(), plan.statistics().begin(),
+                plan.statistics().end());
+  return values;
+}
+
+TensorInfo InfoOf(const Value& value) {
+  TensorInfo info{value.name, "F32", {}};
+  for (size_t axis = 0; axis < value.spec.shape.rank(); ++axis) {
+    info.shape.push_back(static_cast<uint64_t>(value.spec.shape[axis]));
+  }
+  return info;
+}
+
+std::string JoinFloats(const std::vector<float>& values) {
+  return fmt::format("{:.9g}", fmt::join(values, ","));
+}
+
+bool ParseFloats(const std::string& text, std::vector<float>* values) {
+  const char* at = text.c_str();
+  while (*at != '\0') {
+    char* end = nullptr;
+    const float value = std::strtof(at, &end);
+    if (end == at || (*end != ',' && *end != '\0')) return false;
+    values->push_back(value);
+    at = *end == ',' ? end + 1 : end;
+  }
+  return !values->empty();
+}
+
+bool ParseExtent(const std::string& text, int64_t* extent) {
+  char* end = nullptr;
+  *extent = std::strtoll(text.c_str(), &end, 10);
+  return !text.empty() && *end == '\0' && *extent >= 1 &&
+         *extent <= (int64_t{1} << 24);
+}
+
+}  // namespace
+
+std::string WeightsPath(const std::string& dir) {
+  return dir + "/weights.safetensors";
+}
+
+Status PrepareOutDir(const std::string& dir) {
+  TH_RETURN_IF_ERROR(MakeDirs(dir));
+  // The temporary file is removed again by the writer's destructor.
+  auto writer = AtomicFileWriter::Create(WeightsPath(dir));
+  return writer.ok() ? Status::Ok() : writer.status();
+}
+
+Status SaveWeights(const std::string& dir, Session& session,
+                   const WeightsInfo& info, int64_t steps) {
+  const Graph& graph = session.plan().graph();
+  std::vector<TensorView> views;
+  for (ValueId v : SavedValues(session.plan())) {
+    views.push_back({InfoOf(graph.value(v)), session.Bytes(v)});
+  }
+  return WriteSafetensors(
+      WeightsPath(dir), views,
+      {{"format", "thimble-weights-1"},
+       {"model", info.model},
+       {"channels", std::to_string(info.images.channels)},
+       {"height", std::to_string(info.images.height)},
+       {"width", std::to_string(info.images.width)},
+       {"classes", std::to_string(info.images.classes)},
+       {"mean", JoinFloats(info.mean)},
+       {"stddev", JoinFloats(info.stddev)},
+       {"steps", std::to_string(steps)}});
+}
+
+Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
+  const std::string path = WeightsPath(dir);
+  if (!IsFile(path)) {
+    return Status::Failed(fmt::format(
+        "{} is not there; give the folder that `thimble train --out` wrote",
+        path));
+  }
+  TH_ASSIGN_OR_RETURN(const SafetensorsReader reader,
+                      SafetensorsReader::Open(path));
+  const SafetensorsMetadata& meta = reader.metadata();
+  const auto get = [&meta](const char* key) {
+    const auto found = meta.find(key);
+    return found == meta.end() ? std::string() : found->second;
+  };
+  WeightsInfo info;
+  info.model = get("model");
+  int64_t classes = 0;
+  if (get("format") != "thimble-weights-1" || info.model.empty() ||
+      !ParseExtent(get("channels"), &info.images.channels) ||
+      !ParseExtent(get("height"), &info.images.height) ||
+      !ParseExtent(get("width"), &info.images.width) ||
+      !ParseExtent(get("classes"), &classes) ||
+      !ParseFloats(get("mean"), &info.mean) ||
+      !ParseFloats(get("stddev"), &info.stddev)) {
+    return Status::Failed(fmt::format(
+        "{} does not say which model it holds; it was not written by `thimble "
+        "train --out`",
+        path));
+  }
+  info.images.classes = static_cast<int32_t>(classes);
+  return info;
+}
+
+Status LoadWeights(const std::string& dir, Session& session) {
+  TH_ASSIGN_OR_RETURN(const SafetensorsReader reader,
+                      SafetensorsReader::Open(WeightsPath(dir)));
+  const Graph& graph = session.plan().graph();
+  for (ValueId v : SavedValues(session.plan())) {
+    const TensorInfo want = InfoOf(graph.value(v));
+    const SafetensorsReader::Tensor* have = reader.Find(want.name);
+    if (have == nullptr || have->info.dtype != want.dtype ||
+        have->info.shape != want.shape) {
+      return Status::Failed(fmt::format(
+          "{}: tensor '{}' is missing or not F32 {}; the file belongs to "
+          "another model",
+          reader.path(), want.name, graph.value(v).spec.shape.ToString()));
+    }
+    TH_RETURN_IF_ERROR(reader.ReadTensor(want.name, session.Bytes(v)));
+  }
+  return Status::Ok();
+}
+
+std::string WeightsSha256(Session& session) {
+  Sha256 hash;
+  for (ValueId v : SavedValues(session.plan())) hash.Update(session.Bytes(v));
+  return Hex(hash.Final());
+}
+
+}  // namespace thimble::train

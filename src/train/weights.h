@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model's weights on disk: DIR/weights.safetensors, with parameters and
+// running statistics under their names, and what is needed to build the model
+// again as metadata.
+#pragma once
+
+#include <string>
+
+#include "thimble/data.h"
+#include "thimble/model.h"
+#include "thimble/session.h"
+#include "thimble/status.h"
+
+namespace thimble::train {
+
+std::string WeightsPath(const std::string& dir);
+
+// Makes `dir` if need be, and fails early where it cannot be written.
+Status PrepareOutDir(const std::string& dir);
+
+// What the network was trained for.
+struct WeightsInfo {
+  std::string model;
+  ImageSpec images{};
+  std::vector<float> mean, stddev;
+};
+
+// Temporary file, fsync, rename: the old file stays until the new one is whole.
+Status SaveWeights(const std::string& dir, Session& session,
+                   const WeightsInfo& info, int64_t steps);
+
+Result<WeightsInfo> ReadWeightsInfo(const std::string& dir);
+
+// Every parameter and statistic of the session's plan must be in the file with
+// its shape.
+Status LoadWeights(const std::string& dir, Session& session);
+
+// Over parameters and running statistics, in the plan's order.
+std::string WeightsSha256(Session& session);
+
+}  // namespace thimble::train
