@@ -55,8 +55,10 @@ Command AddEvalCommand(CLI::App& app) {
   command->add_option("--from", flags->from, "The folder given to --out")
       ->required();
   AddDataFlags(*command, flags->data, /*required=*/true);
-  command->add_option("--batch", flags->options.batch,
-                      "Images per pass (default 100); changes no result")
+  command
+      ->add_option("--batch", flags->options.batch,
+                   "Images per pass (default 100); the accuracy does not "
+                   "depend on it")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   AddThreadsFlag(*command, flags->options.threads);
   AddBudgetFlag(*command, flags->budget);

@@ -18,9 +18,10 @@ int Report(const Status& status) {
 namespace {
 
 int Main(int argc, char** argv) {
-  CLI::App app("Thimble trains neural networks inside a number of bytes that "
-               "you name.",
-               "thimble");
+  CLI::App app(
+      "Thimble trains neural networks inside a number of bytes that "
+      "you name.",
+      "thimble");
   app.set_version_flag("--version", THIMBLE_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
@@ -32,7 +33,10 @@ int Main(int argc, char** argv) {
       "  thimble plan cnn --batch 100\n"
       "  thimble train cnn --data fashion-mnist --epochs 5 --out run1\n"
       "  thimble eval --from run1 --data fashion-mnist\n"
-      "`thimble COMMAND --help` tells more.");
+      "`thimble COMMAND --help` tells more. "
+      "THIMBLE_TARGET=sse4|avx2|avx512|neon "
+      "in\nthe environment forces a SIMD target; bits are the same per target "
+      "only.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {

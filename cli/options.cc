@@ -42,8 +42,9 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                  "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
   app.add_option("--weight-decay", flags.optimizer.weight_decay,
                  "L2 penalty on all parameters (default 5e-4)");
-  app.add_flag("--nesterov,!--no-nesterov", flags.optimizer.nesterov,
-               "Nesterov's form of the momentum step (default on)");
+  app.add_flag_callback(
+      "--no-nesterov", [&flags] { flags.optimizer.nesterov = false; },
+      "Plain momentum instead of Nesterov's form of the step");
 }
 
 void AddDataFlags(CLI::App& app, DataFlags& flags, bool required) {

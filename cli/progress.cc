@@ -11,8 +11,6 @@
 namespace thimble::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kRefresh(100);
-
 // What snprintf wanted to write, cut to what fits, goes out in one write. A
 // terminal that is gone is no reason to stop training.
 template <size_t kBytes>
@@ -24,13 +22,17 @@ void Send(int fd, const char (&buffer)[kBytes], int wanted) {
 
 }  // namespace
 
-Progress::Progress(int fd, bool live, uint64_t arena_bytes)
-    : fd_(fd), live_(live), arena_mb_(static_cast<double>(arena_bytes) / 1e6) {}
+Progress::Progress(int fd, bool live, uint64_t arena_bytes,
+                   std::chrono::milliseconds refresh)
+    : fd_(fd),
+      live_(live),
+      arena_mb_(static_cast<double>(arena_bytes) / 1e6),
+      refresh_(refresh) {}
 
 void Progress::OnStep(const StepEvent& event) {
   if (!live_) return;
   const auto now = std::chrono::steady_clock::now();
-  if (open_ && now - last_ < kRefresh &&
+  if (open_ && now - last_ < refresh_ &&
       event.step_in_epoch != event.steps_per_epoch) {
     return;
   }

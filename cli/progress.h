@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress of a training run: on a terminal one live line per epoch, elsewhere a
-// plain line when an epoch is done. Formats into a fixed buffer; allocates
+// Progress of a training run: on a terminal one live line per epoch, elsewhere
+// a plain line when an epoch is done. Formats into a fixed buffer; allocates
 // nothing.
 #pragma once
 
@@ -14,8 +14,10 @@ namespace thimble::cli {
 
 class Progress final : public TrainObserver {
  public:
-  // Writes to `fd`; `live` says whether that is a terminal.
-  Progress(int fd, bool live, uint64_t arena_bytes);
+  // Writes to `fd`; `live` says whether that is a terminal, whose line is
+  // renewed at most once per `refresh`.
+  Progress(int fd, bool live, uint64_t arena_bytes,
+           std::chrono::milliseconds refresh = std::chrono::milliseconds(100));
 
   void OnStep(const StepEvent& event) override;
   void OnEpoch(const EpochEvent& event) override;
@@ -27,6 +29,7 @@ class Progress final : public TrainObserver {
   bool live_;
   bool open_ = false;  // a live line is on the screen
   double arena_mb_;
+  std::chrono::milliseconds refresh_;
   double best_accuracy_ = -1;
   std::chrono::steady_clock::time_point last_;
 };

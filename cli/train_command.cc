@@ -67,8 +67,9 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
       {"steps", std::to_string(summary.steps)},
       {"weights sha256", summary.weights_sha256.substr(0, 16)},
   };
-  std::printf("\n%s, batch %lld, %d threads%s\n", plan.model().c_str(),
+  std::printf("\n%s, batch %lld, %d thread%s%s\n", plan.model().c_str(),
               static_cast<long long>(plan.batch()), plan.options().threads,
+              plan.options().threads == 1 ? "" : "s",
               summary.stopped ? " (stopped early)" : "");
   for (const auto& [name, value] : rows) {
     std::printf("  %-22s %18s\n", name, value.c_str());
@@ -111,9 +112,8 @@ int Run(const Flags& flags) {
 
 void AddTrainFlags(CLI::App& command, Flags& flags) {
   TrainOptions& train = flags.train;
-  auto* epochs =
-      command.add_option("--epochs", train.epochs,
-                         "Passes over the training images (default 10)");
+  auto* epochs = command.add_option(
+      "--epochs", train.epochs, "Passes over the training images (default 10)");
   epochs->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
   command
       .add_option("--steps", train.steps, "Steps to train, instead of epochs")

@@ -26,13 +26,14 @@ int main(int argc, char** argv) {
   x = net.MaxPool(x);
   ValueId y = net.BatchNorm("bn2", net.Conv2d("conv2", x, {.channels = 8}));
   x = net.Relu(net.Add(x, y));  // a residual connection
-  x = net.Linear("head", net.GlobalAveragePool(x), spec.classes);
+  x = net.Linear("head", net.Flatten(net.MaxPool(x)), spec.classes);
   auto model = net.Finish(x);
   if (!model.ok()) return Fail(model.status());
 
   auto plan = MakePlan(*model, {.threads = 2, .budget = 8'000'000});
   if (!plan.ok()) return Fail(plan.status());
   TrainOptions options;
+  options.learning_rate = 0.02;
   options.steps = argc > 2 ? std::atoll(argv[2]) : 200;
   auto summary = Train(*plan, **data, options, nullptr);
   if (!summary.ok()) return Fail(summary.status());

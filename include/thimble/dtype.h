@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Storage types of tensors. Arithmetic is always f32 (see docs/architecture.md);
-// a DType says only how elements are kept in the arena.
+// Storage types of tensors. Arithmetic is always f32 (see
+// docs/architecture.md); a DType says only how elements are kept in the arena.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Graph: values (shape, dtype, role) and the ops between them, in the order in
-// which they were added, which is a topological one. It knows no memory: offsets
-// come from a Plan. Networks are built with Network (thimble/network.h); what an
-// op is stands in src/graph/op.h. Not thread-safe while it is being built.
+// which they were added, which is a topological one. It knows no memory:
+// offsets come from a Plan. Networks are built with Network
+// (thimble/network.h); what an op is stands in src/graph/op.h. Not thread-safe
+// while it is being built.
 #pragma once
 
 #include <cstdint>
@@ -94,7 +95,6 @@ class Graph {
   const Value& value(ValueId id) const { return values_[id.i]; }
   const Op& op(OpId id) const { return ops_[id.i]; }
   void SetRole(ValueId id, Role role) { values_[id.i].role = role; }
-  void SetName(ValueId id, std::string name);
 
   std::span<const Value> values() const { return values_; }
   std::span<const Op> ops() const { return ops_; }

@@ -6,9 +6,9 @@
 //
 //   Network net("mine", /*batch=*/32);
 //   ValueId x = net.Images({.channels = 1, .height = 28, .width = 28});
-//   x = net.Relu(net.BatchNorm("bn1", net.Conv2d("conv1", x, {.channels = 8})));
-//   x = net.Linear("head", net.GlobalAveragePool(x), 10);
-//   Result<Model> model = net.Finish(x);
+//   x = net.Relu(net.BatchNorm("bn1", net.Conv2d("conv1", x, {.channels =
+//   8}))); x = net.Linear("head", net.GlobalAveragePool(x), 10); Result<Model>
+//   model = net.Finish(x);
 #pragma once
 
 #include <cstdint>

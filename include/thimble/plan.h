@@ -85,10 +85,10 @@ struct PlanParts {
   std::vector<Buffer> buffers;
   std::vector<uint32_t> buffer_of;  // per value
   size_t arena_bytes = 0;
-  size_t lower_bound = 0;  // most bytes live at once
-  uint32_t peak_time = 0;  // the first moment with that many
+  size_t lower_bound = 0;                   // most bytes live at once
+  uint32_t peak_time = 0;                   // the first moment with that many
   std::array<size_t, kRoles> peak_bytes{};  // by role, at peak_time
-  int64_t flops_step = 0;  // forward and backward as executed
+  int64_t flops_step = 0;                   // forward and backward as executed
   int64_t flops_recompute = 0;
 };
 
@@ -126,6 +126,9 @@ class Plan {
   // REQUIRES: v belongs to graph().
   const Buffer& BufferOf(ValueId v) const;
   size_t OffsetOf(ValueId v) const { return BufferOf(v).offset; }
+
+  // All of it, for tests that make a broken copy.
+  const PlanParts& parts() const { return parts_; }
 
   // The whole plan as stable text, used by golden tests.
   std::string Explain() const;

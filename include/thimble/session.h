@@ -51,7 +51,8 @@ class Session {
   std::span<int32_t> evaluate_labels();
 
   // Forward and backward on the first `count` rows; gradients are then in
-  // place until Update. REQUIRES: 1 <= count <= plan().batch().
+  // place until Update, if nothing else is run or written in between. A second
+  // call overwrites them. REQUIRES: 1 <= count <= plan().batch().
   BatchResult Differentiate(int64_t count);
   // Applies the gradients and commits running statistics.
   void Update(float learning_rate);

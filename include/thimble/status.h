@@ -47,7 +47,7 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   // Implicit on purpose: `return value;` and `return Status::Failed(...);`.
-  Result(T value) : value_(std::move(value)) {}  // NOLINT
+  Result(T value) : value_(std::move(value)) {}          // NOLINT
   Result(Status status) : status_(std::move(status)) {}  // NOLINT
 
   bool ok() const { return value_.has_value(); }

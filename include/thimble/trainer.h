@@ -18,11 +18,11 @@
 namespace thimble {
 
 struct StepEvent {
-  int64_t epoch = 0;            // from 1
-  int64_t epochs = 0;           // 0 where the run is bounded by steps
-  int64_t step = 0;             // from 1, over the whole run
-  int64_t steps = 0;            // of the whole run
-  int64_t step_in_epoch = 0;    // from 1
+  int64_t epoch = 0;          // from 1
+  int64_t epochs = 0;         // of the whole run, a last partial one counted
+  int64_t step = 0;           // from 1, over the whole run
+  int64_t steps = 0;          // of the whole run
+  int64_t step_in_epoch = 0;  // from 1
   int64_t steps_per_epoch = 0;
   double loss = 0;
   double learning_rate = 0;

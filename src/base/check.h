@@ -18,24 +18,25 @@ namespace thimble::internal {
 
 }  // namespace thimble::internal
 
-#define TH_CHECK(condition)                                                \
-  ((condition)                                                             \
-       ? static_cast<void>(0)                                              \
+#define TH_CHECK(condition)   \
+  ((condition)                \
+       ? static_cast<void>(0) \
        : ::thimble::internal::CheckFailed(#condition, __FILE__, __LINE__))
 
 // Returns the Status of `expression` from the enclosing function when it fails.
-#define TH_RETURN_IF_ERROR(expression)                    \
-  do {                                                    \
-    ::thimble::Status th_status_ = (expression);          \
-    if (!th_status_.ok()) return th_status_;              \
+#define TH_RETURN_IF_ERROR(expression)           \
+  do {                                           \
+    ::thimble::Status th_status_ = (expression); \
+    if (!th_status_.ok()) return th_status_;     \
   } while (false)
 
 #define TH_CONCAT_INNER(a, b) a##b
 #define TH_CONCAT(a, b) TH_CONCAT_INNER(a, b)
 
 // TH_ASSIGN_OR_RETURN(auto x, MakeX()): x, or return MakeX's Status.
-#define TH_ASSIGN_OR_RETURN(declaration, expression) \
-  TH_ASSIGN_OR_RETURN_IMPL(TH_CONCAT(th_result_, __LINE__), declaration, expression)
+#define TH_ASSIGN_OR_RETURN(declaration, expression)                     \
+  TH_ASSIGN_OR_RETURN_IMPL(TH_CONCAT(th_result_, __LINE__), declaration, \
+                           expression)
 #define TH_ASSIGN_OR_RETURN_IMPL(result, declaration, expression) \
   auto result = (expression);                                     \
   if (!result.ok()) return result.status();                       \

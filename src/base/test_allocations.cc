@@ -5,6 +5,7 @@
 #include "base/test_allocations.h"
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -13,8 +14,17 @@ namespace {
 
 std::atomic<int64_t> allocations{0};
 
+void Count() { allocations.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+
+// A sanitizer owns malloc; counting C++'s allocations is what is left.
+namespace {
+
 void* CountedAllocation(size_t size, size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
+  Count();
   // aligned_alloc wants a multiple of the alignment.
   const size_t rounded = (size + alignment - 1) / alignment * alignment;
   void* const memory =
@@ -39,6 +49,43 @@ void operator delete(void* memory, std::align_val_t) noexcept {
 void operator delete(void* memory, size_t, std::align_val_t) noexcept {
   std::free(memory);
 }
+
+#else
+
+// glibc's own allocator under its internal names. Whatever the process calls,
+// operator new and the C library included, comes through here.
+extern "C" {
+
+void* __libc_malloc(size_t size);                      // NOLINT
+void* __libc_calloc(size_t count, size_t size);        // NOLINT
+void* __libc_realloc(void* memory, size_t size);       // NOLINT
+void* __libc_memalign(size_t alignment, size_t size);  // NOLINT
+
+void* malloc(size_t size) {
+  Count();
+  return __libc_malloc(size);
+}
+void* calloc(size_t count, size_t size) {
+  Count();
+  return __libc_calloc(count, size);
+}
+void* realloc(void* memory, size_t size) {
+  Count();
+  return __libc_realloc(memory, size);
+}
+void* aligned_alloc(size_t alignment, size_t size) {
+  Count();
+  return __libc_memalign(alignment, size);
+}
+int posix_memalign(void** memory, size_t alignment, size_t size) {
+  Count();
+  *memory = __libc_memalign(alignment, size);
+  return *memory == nullptr ? ENOMEM : 0;
+}
+
+}  // extern "C"
+
+#endif
 
 namespace thimble {
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests only: linking this replaces operator new by one that counts, so
-// that a test can prove that a piece of code allocates nothing. Safe from every
-// thread.
+// For tests only: linking this replaces malloc and its kin (under sanitizers:
+// operator new) by ones that count, so that a test can prove that a piece of
+// code allocates nothing. Safe from every thread.
 #pragma once
 
 #include <cstdint>
 
 namespace thimble {
 
-// Calls of operator new in this process so far, in any thread.
+// Heap allocations in this process so far, in any thread.
 int64_t AllocationCount();
 
 }  // namespace thimble

@@ -8,8 +8,8 @@
 
 namespace thimble {
 
-// Scratch that dies with the call. Both parts are 64-byte aligned; their content
-// on entry is undefined.
+// Scratch that dies with the call. Both parts are 64-byte aligned; their
+// content on entry is undefined.
 struct Workspace {
   size_t per_thread = 0;  // bytes for each thread of the pool
   size_t shared = 0;      // bytes for all threads together

@@ -55,18 +55,14 @@ Result<std::vector<ValueId>> Graph::AddOp(std::string name,
   const OpId id{static_cast<uint32_t>(ops_.size())};
   Op op{std::move(name), std::move(def), std::move(inputs), {}};
   for (size_t k = 0; k < inferred->size(); ++k) {
-    const ValueId output = AddValue(
-        k == 0 ? op.name : fmt::format("{}.{}", op.name, k), (*inferred)[k],
-        role);
+    const ValueId output =
+        AddValue(k == 0 ? op.name : fmt::format("{}.{}", op.name, k),
+                 (*inferred)[k], role);
     values_[output.i].producer = id;
     op.outputs.push_back(output);
   }
   ops_.push_back(op);
   return op.outputs;
-}
-
-void Graph::SetName(ValueId id, std::string name) {
-  values_[id.i].name = std::move(name);
 }
 
 std::vector<ValueSpec> Graph::InputSpecs(const Op& op) const {

@@ -92,6 +92,8 @@ class Emitter {
   virtual std::vector<ValueId> Emit(std::string name,
                                     std::shared_ptr<const OpDef> def,
                                     std::vector<ValueId> inputs, Role role) = 0;
+  // Where one output of an op is for something else than the others.
+  virtual void SetRole(ValueId value, Role role) = 0;
   // Has the update phase copy `next` over `state`: a step that is skipped
   // leaves `state` as it was.
   virtual void CommitAtUpdate(ValueId state, ValueId next) = 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a kernel gets besides its tensors: threads to run on and planned scratch.
-// A contract header declares the scratch as a pure function of the shape (the
-// maximum over SIMD targets), so that plans do not depend on the CPU.
+// What a kernel gets besides its tensors: threads to run on and planned
+// scratch. A contract header declares the scratch as a pure function of the
+// shape (the maximum over SIMD targets), so that plans do not depend on the
+// CPU.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +27,9 @@ struct KernelContext {
   // The part of thread `thread` alone.
   template <typename T>
   T* PerThread(int thread) const {
-    return reinterpret_cast<T*>(
-        scratch + RoundUpToAlignment(workspace.shared) +
-        RoundUpToAlignment(workspace.per_thread) * static_cast<size_t>(thread));
+    return reinterpret_cast<T*>(scratch + RoundUpToAlignment(workspace.shared) +
+                                RoundUpToAlignment(workspace.per_thread) *
+                                    static_cast<size_t>(thread));
   }
 };
 

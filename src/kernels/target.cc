@@ -96,8 +96,10 @@ Status CheckCpu() {
       names += names.empty() ? "" : ", ";
       names += TargetName(target);
     }
-    return Status::Usage("THIMBLE_TARGET names no target that this CPU runs; "
-                         "unset it or use one of: " + names);
+    return Status::Usage(
+        "THIMBLE_TARGET names no target that this CPU runs; "
+        "unset it or use one of: " +
+        names);
   }
   return Status::Ok();
 }

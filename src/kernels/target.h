@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which SIMD targets this binary holds, which of them the CPU can run, and which
-// one is in use. Every kernel family keeps a DispatchTable with one entry per
-// target; the entry is looked up once per call, outside of all loops.
+// Which SIMD targets this binary holds, which of them the CPU can run, and
+// which one is in use. Every kernel family keeps a DispatchTable with one entry
+// per target; the entry is looked up once per call, outside of all loops.
 //
-// Chosen at first use: the best supported one, or THIMBLE_TARGET=avx2 (say) from
-// the environment. Thread-safe, except ForceTarget, which is for tests and
+// Chosen at first use: the best supported one, or THIMBLE_TARGET=avx2 (say)
+// from the environment. Thread-safe, except ForceTarget, which is for tests and
 // benchmarks and must not run beside kernels.
 #pragma once
 
@@ -26,8 +26,8 @@ inline constexpr size_t kTargets = 4;
 // "sse4", "avx2", "avx512", "neon"
 std::string_view TargetName(Target target);
 
-// The targets that are compiled in and that this CPU runs, worst first. Empty on
-// a CPU older than the baseline; CheckCpu says so in words.
+// The targets that are compiled in and that this CPU runs, worst first. Empty
+// on a CPU older than the baseline; CheckCpu says so in words.
 std::span<const Target> SupportedTargets();
 
 // Fails where no target runs, or where THIMBLE_TARGET names none that does.
@@ -57,8 +57,7 @@ class DispatchTable {
 // THIMBLE_DISPATCH(Function): the table of the per-target builds of
 // HWY_NAMESPACE::Function. Use inside `#if HWY_ONCE`, in the namespace that
 // holds HWY_NAMESPACE, after <hwy/highway.h>.
-#define THIMBLE_DISPATCH(Function)                              \
-  ::thimble::kernels::DispatchTable<decltype(                   \
-      &HWY_STATIC_DISPATCH(Function))>(                         \
-      HWY_CHOOSE_SSE4(Function), HWY_CHOOSE_AVX2(Function),     \
+#define THIMBLE_DISPATCH(Function)                                             \
+  ::thimble::kernels::DispatchTable<decltype(&HWY_STATIC_DISPATCH(Function))>( \
+      HWY_CHOOSE_SSE4(Function), HWY_CHOOSE_AVX2(Function),                    \
       HWY_CHOOSE_AVX3(Function), HWY_CHOOSE_NEON(Function))

@@ -28,9 +28,8 @@ std::vector<ModelName> ModelNames() {
 
 Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
   if (options.classes < 2) {
-    return Status::Usage(
-        fmt::format("a classifier needs at least 2 classes, got {}",
-                    options.classes));
+    return Status::Usage(fmt::format(
+        "a classifier needs at least 2 classes, got {}", options.classes));
   }
   std::string known;
   for (const Entry& entry : kModels) {

@@ -80,8 +80,7 @@ ValueId Network::AddLayer(const std::string& name,
   for (ValueId input : inputs) {
     if (!Usable(input)) return {};
   }
-  auto made =
-      model_.graph.AddOp(name, std::move(def), std::move(inputs));
+  auto made = model_.graph.AddOp(name, std::move(def), std::move(inputs));
   if (!made.ok()) {
     Fail(made.status().message());
     return {};
@@ -106,28 +105,38 @@ ValueId Network::Images(const ImageLayer& layer) {
                      layer.height, layer.width));
     return {};
   }
+  for (const auto* list : {&layer.mean, &layer.stddev}) {
+    if (list->size() == 1 ||
+        list->size() == static_cast<size_t>(layer.channels)) {
+      continue;
+    }
+    Fail(
+        fmt::format("images: {} channels need 1 or {} means and deviations, "
+                    "got {}",
+                    layer.channels, layer.channels, list->size()));
+    return {};
+  }
   std::vector<float> scale, shift;
   for (int64_t c = 0; c < layer.channels; ++c) {
-    const auto at = [&](const std::vector<float>& v, float otherwise) {
-      if (v.empty()) return otherwise;
-      return v[std::min(static_cast<size_t>(c), v.size() - 1)];
+    const auto at = [c](const std::vector<float>& v) {
+      return v.size() == 1 ? v[0] : v[static_cast<size_t>(c)];
     };
-    const float stddev = at(layer.stddev, 1.0f);
+    const float stddev = at(layer.stddev);
     if (!(stddev > 0.0f)) {
       Fail(fmt::format("images: stddev must be above 0, got {}", stddev));
       return {};
     }
     scale.push_back(1.0f / stddev);
-    shift.push_back(-at(layer.mean, 0.0f) / stddev);
+    shift.push_back(-at(layer.mean) / stddev);
   }
   model_.images = model_.graph.AddValue(
       "images",
       {{batch_, layer.channels, layer.height, layer.width}, DType::kU8, true},
       Role::kInput);
-  return AddLayer("normalize",
-                  std::make_shared<ops::Normalize>(std::move(scale),
-                                                   std::move(shift)),
-                  {model_.images});
+  return AddLayer(
+      "normalize",
+      std::make_shared<ops::Normalize>(std::move(scale), std::move(shift)),
+      {model_.images});
 }
 
 ValueId Network::Conv2d(const std::string& name, ValueId x,
@@ -142,8 +151,7 @@ ValueId Network::Conv2d(const std::string& name, ValueId x,
   const auto fan_out =
       static_cast<float>(layer.kernel * layer.kernel * layer.channels);
   const ValueId weight = Parameter(
-      name + ".weight",
-      {layer.channels, shape[1], layer.kernel, layer.kernel},
+      name + ".weight", {layer.channels, shape[1], layer.kernel, layer.kernel},
       {Init::Kind::kNormal, std::sqrt(2.0f / fan_out)});
   return AddLayer(name,
                   std::make_shared<ops::Conv2d>(layer.stride, layer.padding),
@@ -155,9 +163,10 @@ ValueId Network::Linear(const std::string& name, ValueId x, int64_t features,
   if (!Usable(x)) return {};
   const Shape shape = model_.graph.value(x).spec.shape;
   if (shape.rank() != 2) {
-    Fail(fmt::format("linear '{}': needs rows [N, I], got {}; flatten images "
-                     "first",
-                     name, shape.ToString()));
+    Fail(
+        fmt::format("linear '{}': needs rows [N, I], got {}; flatten images "
+                    "first",
+                    name, shape.ToString()));
     return {};
   }
   const float bound = 1.0f / std::sqrt(static_cast<float>(shape[1]));
@@ -177,8 +186,7 @@ ValueId Network::Bias(const std::string& name, ValueId x) {
     return {};
   }
   const ValueId bias = Parameter(name + ".bias", {shape[1]}, {});
-  return AddLayer(name + ".add_bias", std::make_shared<ops::Bias>(),
-                  {x, bias});
+  return AddLayer(name + ".add_bias", std::make_shared<ops::Bias>(), {x, bias});
 }
 
 ValueId Network::BatchNorm(const std::string& name, ValueId x, float epsilon,
@@ -211,15 +219,15 @@ ValueId Network::Relu(ValueId x) {
 
 ValueId Network::MaxPool(ValueId x, const PoolLayer& layer) {
   return AddLayer(Unnamed("max_pool"),
-                  std::make_shared<ops::MaxPool>(ops::Window{
-                      layer.kernel, layer.stride, layer.padding}),
+                  std::make_shared<ops::MaxPool>(
+                      ops::Window{layer.kernel, layer.stride, layer.padding}),
                   {x});
 }
 
 ValueId Network::AveragePool(ValueId x, const PoolLayer& layer) {
   return AddLayer(Unnamed("average_pool"),
-                  std::make_shared<ops::AveragePool>(ops::Window{
-                      layer.kernel, layer.stride, layer.padding}),
+                  std::make_shared<ops::AveragePool>(
+                      ops::Window{layer.kernel, layer.stride, layer.padding}),
                   {x});
 }
 
@@ -246,11 +254,11 @@ Result<Model> Network::Finish(ValueId logits) {
   if (!model_.images.valid()) {
     return Status::Usage("the network has no Images");
   }
-  model_.labels = model_.graph.AddValue(
-      "labels", {{batch_}, DType::kI32, true}, Role::kInput);
-  auto made = model_.graph.AddOp("loss",
-                                 std::make_shared<ops::SoftmaxCrossEntropy>(),
-                                 {logits, model_.labels}, Role::kStatistic);
+  model_.labels = model_.graph.AddValue("labels", {{batch_}, DType::kI32, true},
+                                        Role::kInput);
+  auto made =
+      model_.graph.AddOp("loss", std::make_shared<ops::SoftmaxCrossEntropy>(),
+                         {logits, model_.labels}, Role::kStatistic);
   if (!made.ok()) return made.status();
   if (model_.graph.ParameterCount() == 0) {
     return Status::Usage("the network has nothing to learn: no parameters");

@@ -9,10 +9,10 @@ Result<std::vector<ValueSpec>> Add::Infer(
     std::span<const ValueSpec> inputs) const {
   if (inputs[0].shape != inputs[1].shape || inputs[0].dtype != DType::kF32 ||
       inputs[1].dtype != DType::kF32) {
-    return Status::Usage(fmt::format(
-        "needs two f32 values of one shape, got {} {} and {} {}",
-        inputs[0].shape.ToString(), DTypeName(inputs[0].dtype),
-        inputs[1].shape.ToString(), DTypeName(inputs[1].dtype)));
+    return Status::Usage(
+        fmt::format("needs two f32 values of one shape, got {} {} and {} {}",
+                    inputs[0].shape.ToString(), DTypeName(inputs[0].dtype),
+                    inputs[1].shape.ToString(), DTypeName(inputs[1].dtype)));
   }
   return std::vector<ValueSpec>{inputs[0]};
 }

@@ -33,9 +33,9 @@ Result<std::vector<ValueSpec>> BatchNorm::Infer(
   }
   if (!(attributes_.epsilon > 0.0f) || !(attributes_.momentum >= 0.0f) ||
       !(attributes_.momentum <= 1.0f)) {
-    return Status::Usage(fmt::format(
-        "needs epsilon > 0 and momentum in [0, 1], got {} and {}",
-        attributes_.epsilon, attributes_.momentum));
+    return Status::Usage(
+        fmt::format("needs epsilon > 0 and momentum in [0, 1], got {} and {}",
+                    attributes_.epsilon, attributes_.momentum));
   }
   return std::vector<ValueSpec>{x};
 }
@@ -43,21 +43,23 @@ Result<std::vector<ValueSpec>> BatchNorm::Infer(
 ForwardResult BatchNorm::Forward(ForwardContext& context) const {
   const auto& in = context.inputs;
   if (context.mode == Mode::kEvaluate) {
-    return {context.emit.Emit(
-                context.name,
-                std::make_shared<BatchNormApply>(attributes_.epsilon),
-                {in.begin(), in.end()}, Role::kActivation),
-            {}};
+    return {
+        context.emit.Emit(context.name,
+                          std::make_shared<BatchNormApply>(attributes_.epsilon),
+                          {in.begin(), in.end()}, Role::kActivation),
+        {}};
   }
   const auto made = context.emit.Emit(
       context.name, std::make_shared<BatchNormTrain>(attributes_.epsilon),
       {in[0], in[1], in[2]}, Role::kActivation);
+  context.emit.SetRole(made[1], Role::kStatistic);
+  context.emit.SetRole(made[2], Role::kStatistic);
   const ValueSpec x = context.emit.graph().value(in[0]).spec;
-  const auto next = context.emit.Emit(
-      context.name + ".track",
-      std::make_shared<BatchNormTrack>(attributes_.momentum,
-                                       x.shape.elements_from(2)),
-      {made[1], made[2], in[3], in[4]}, Role::kStatistic);
+  const auto next =
+      context.emit.Emit(context.name + ".track",
+                        std::make_shared<BatchNormTrack>(
+                            attributes_.momentum, x.shape.elements_from(2)),
+                        {made[1], made[2], in[3], in[4]}, Role::kStatistic);
   context.emit.CommitAtUpdate(in[3], next[0]);
   context.emit.CommitAtUpdate(in[4], next[1]);
   return {{made[0]}, {made[1], made[2]}};
@@ -67,8 +69,8 @@ void BatchNorm::Gradient(GradientContext& context) const {
   const auto made = context.emit.Emit(
       context.name + ".grad",
       std::make_shared<BatchNormGrad>(attributes_.epsilon, context.wanted[0]),
-      {context.inputs[0], context.inputs[1], context.saved[0],
-       context.saved[1], context.grad_outputs[0]},
+      {context.inputs[0], context.inputs[1], context.saved[0], context.saved[1],
+       context.grad_outputs[0]},
       Role::kActivationGradient);
   if (context.wanted[1]) context.grad_inputs[1] = made[0];
   if (context.wanted[2]) context.grad_inputs[2] = made[1];

@@ -32,6 +32,8 @@ class BatchNorm final : public OpDef {
   }
   void Gradient(GradientContext& context) const override;
 
+  const BatchNormAttributes& attributes() const { return attributes_; }
+
  private:
   BatchNormAttributes attributes_;
 };

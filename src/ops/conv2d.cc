@@ -46,9 +46,9 @@ Result<std::vector<ValueSpec>> Conv2d::Infer(
   if (s.kernel_h < 1 || s.kernel_w < 1 ||
       s.in_height + 2 * padding_ < s.kernel_h ||
       s.in_width + 2 * padding_ < s.kernel_w) {
-    return Status::Usage(fmt::format(
-        "kernel {} does not fit images {} with padding {}", w.shape.ToString(),
-        x.shape.ToString(), padding_));
+    return Status::Usage(
+        fmt::format("kernel {} does not fit images {} with padding {}",
+                    w.shape.ToString(), x.shape.ToString(), padding_));
   }
   return std::vector<ValueSpec>{
       {{x.shape[0], s.out_channels, s.out_height(), s.out_width()},

@@ -11,7 +11,8 @@ namespace thimble::ops {
 
 class Conv2d final : public OpDef {
  public:
-  Conv2d(int64_t stride, int64_t padding) : stride_(stride), padding_(padding) {}
+  Conv2d(int64_t stride, int64_t padding)
+      : stride_(stride), padding_(padding) {}
 
   OpKind kind() const override { return OpKind::kConv2d; }
   std::string_view name() const override { return "conv2d"; }

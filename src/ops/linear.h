@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// linear: x [N, I], w [O, I] -> y [N, O] = x wᵀ, f32; a bias is an op of its own.
-// Backward reads x (for dW) and w (for dX); the output is not needed.
+// linear: x [N, I], w [O, I] -> y [N, O] = x wᵀ, f32; a bias is an op of its
+// own. Backward reads x (for dW) and w (for dX); the output is not needed.
 #pragma once
 
 #include "graph/op.h"

@@ -14,10 +14,10 @@ Result<std::vector<ValueSpec>> Normalize::Infer(
   }
   const auto channels = static_cast<size_t>(x.shape[1]);
   if (scale_.size() != channels || shift_.size() != channels) {
-    return Status::Usage(
-        fmt::format("needs a scale and a shift for each channel of {}, got [{}] "
-                    "and [{}]",
-                    x.shape.ToString(), scale_.size(), shift_.size()));
+    return Status::Usage(fmt::format(
+        "needs a scale and a shift for each channel of {}, got [{}] "
+        "and [{}]",
+        x.shape.ToString(), scale_.size(), shift_.size()));
   }
   return std::vector<ValueSpec>{{x.shape, DType::kF32, x.batched}};
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // normalize: u8 images [N, C, H, W] -> f32, y = x * scale[c] + shift[c]. The
-// constants are attributes, not parameters. No gradient: images are not learned.
+// constants are attributes, not parameters. No gradient: images are not
+// learned.
 #pragma once
 
 #include "graph/op.h"

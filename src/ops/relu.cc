@@ -30,10 +30,9 @@ void Relu::Gradient(GradientContext& context) const {
   const ValueId grad_y = context.grad_outputs[0];
   const std::string name = context.name + ".grad_x";
   if (context.saved.empty()) {
-    context.grad_inputs[0] =
-        context.emit.Emit(name, std::make_shared<ReluGradFromOutput>(),
-                          {context.outputs[0], grad_y},
-                          Role::kActivationGradient)[0];
+    context.grad_inputs[0] = context.emit.Emit(
+        name, std::make_shared<ReluGradFromOutput>(),
+        {context.outputs[0], grad_y}, Role::kActivationGradient)[0];
   } else {
     context.grad_inputs[0] = context.emit.Emit(
         name, std::make_shared<ReluGradFromMask>(), {context.saved[0], grad_y},

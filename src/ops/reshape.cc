@@ -9,8 +9,8 @@ Result<std::vector<ValueSpec>> Flatten::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[0];
   if (x.shape.rank() < 2) {
-    return Status::Usage(fmt::format("needs a batch of something, got {}",
-                                     x.shape.ToString()));
+    return Status::Usage(
+        fmt::format("needs a batch of something, got {}", x.shape.ToString()));
   }
   return std::vector<ValueSpec>{
       {{x.shape[0], x.shape.elements_from(1)}, x.dtype, x.batched}};
@@ -27,9 +27,8 @@ void Flatten::Gradient(GradientContext& context) const {
 Result<std::vector<ValueSpec>> Reshape::Infer(
     std::span<const ValueSpec> inputs) const {
   if (inputs[0].shape.elements() != shape_.elements()) {
-    return Status::Usage(fmt::format("cannot see {} as {}",
-                                     inputs[0].shape.ToString(),
-                                     shape_.ToString()));
+    return Status::Usage(fmt::format(
+        "cannot see {} as {}", inputs[0].shape.ToString(), shape_.ToString()));
   }
   return std::vector<ValueSpec>{{shape_, inputs[0].dtype, inputs[0].batched}};
 }

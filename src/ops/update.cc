@@ -9,10 +9,10 @@ namespace {
 Status CheckSameShapes(std::span<const ValueSpec> inputs) {
   for (const ValueSpec& other : inputs.subspan(1)) {
     if (other.shape != inputs[0].shape || other.dtype != DType::kF32) {
-      return Status::Usage(fmt::format("needs f32 values of one shape, got {} "
-                                       "and {}",
-                                       inputs[0].shape.ToString(),
-                                       other.shape.ToString()));
+      return Status::Usage(
+          fmt::format("needs f32 values of one shape, got {} "
+                      "and {}",
+                      inputs[0].shape.ToString(), other.shape.ToString()));
     }
   }
   return Status::Ok();

@@ -13,8 +13,8 @@ struct SgdAttributes {
   bool nesterov = false;
 };
 
-// param, grad[, velocity]: see kernels/update/update.h. The learning rate is the
-// run's, not the op's.
+// param, grad[, velocity]: see kernels/update/update.h. The learning rate is
+// the run's, not the op's.
 class SgdUpdate final : public OpDef {
  public:
   explicit SgdUpdate(const SgdAttributes& attributes)

@@ -69,8 +69,8 @@ double Schedule::Rate(double base, int64_t step, int64_t steps,
     case Kind::kConstant:
       return base;
     case Kind::kCosine:
-      return base * 0.5 * (1.0 + std::cos(std::numbers::pi *
-                                          std::min(progress, 1.0)));
+      return base * 0.5 *
+             (1.0 + std::cos(std::numbers::pi * std::min(progress, 1.0)));
     case Kind::kPiecewise: {
       double factor = 1.0;
       for (const Drop& drop : drops_) {

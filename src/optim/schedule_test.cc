@@ -10,7 +10,8 @@ TEST(Schedule, RefusesWhatItCannotRead) {
   for (const char* text : {"", "linear", "steps:", "steps:0.5", "steps:2=0.1",
                            "steps:0.5=0.1,0.4=0.01", "steps:a=b",
                            "steps:0.5=-1", "steps:0.5=0.1,", "steps:nan=1"}) {
-    EXPECT_EQ(Schedule::Parse(text).status().code(), StatusCode::kUsage) << text;
+    EXPECT_EQ(Schedule::Parse(text).status().code(), StatusCode::kUsage)
+        << text;
   }
 }
 

@@ -144,9 +144,9 @@ BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
   }
   for (uint32_t t = 0; t < schedule.size(); ++t) {
     const Op& op = graph.op(schedule[t].op);
-    const size_t bytes = TotalBytes(
-        op.def->Scratch(graph.InputSpecs(op), graph.OutputSpecs(op)),
-        options.threads);
+    const size_t bytes =
+        TotalBytes(op.def->Scratch(graph.InputSpecs(op), graph.OutputSpecs(op)),
+                   options.threads);
     if (bytes == 0) continue;
     schedule[t].scratch = static_cast<uint32_t>(set.buffers.size());
     set.buffers.push_back(

@@ -29,6 +29,10 @@ class ProgramEmitter final : public Emitter {
     return *made;
   }
 
+  void SetRole(ValueId value, Role role) override {
+    program_.graph.SetRole(value, role);
+  }
+
   void CommitAtUpdate(ValueId state, ValueId next) override {
     commits_.push_back({state, next});
   }
@@ -137,8 +141,7 @@ class Differentiator {
       std::vector<ValueId> inputs;
       for (ValueId v : op.inputs) inputs.push_back(current_[v.i]);
       const std::string name = prefix + op.name;
-      ForwardContext context{emit_, mode, name, inputs,
-                             kept_[op.outputs[0].i]};
+      ForwardContext context{emit_, mode, name, inputs, kept_[op.outputs[0].i]};
       ForwardResult made = op.def->Forward(context);
       TH_CHECK(made.outputs.size() == op.outputs.size());
       for (size_t out = 0; out < op.outputs.size(); ++out) {
@@ -183,10 +186,14 @@ class Differentiator {
       wanted[i] = wanted_[op.inputs[i].i];
     }
     std::vector<ValueId> grad_inputs(inputs.size());
-    GradientContext context{emit_,        op.name,
-                            inputs,       outputs,
-                            saved,        grad_outputs,
-                            {wanted.get(), inputs.size()}, grad_inputs};
+    GradientContext context{emit_,
+                            op.name,
+                            inputs,
+                            outputs,
+                            saved,
+                            grad_outputs,
+                            {wanted.get(), inputs.size()},
+                            grad_inputs};
     op.def->Gradient(context);
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!wanted[i]) continue;
@@ -213,8 +220,9 @@ class Differentiator {
       const Value parameter = program_.graph.value(state.parameter);
       std::vector<ValueId> inputs = {state.parameter, state.gradient};
       if (optimizer_.momentum != 0.0f) {
-        state.velocity = program_.graph.AddValue(
-            parameter.name + ".velocity", parameter.spec, Role::kOptimizerState);
+        state.velocity =
+            program_.graph.AddValue(parameter.name + ".velocity",
+                                    parameter.spec, Role::kOptimizerState);
         inputs.push_back(state.velocity);
       }
       emit_.Emit(parameter.name + ".update",

@@ -8,11 +8,11 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
-#include "thimble/size.h"
 #include "graph/op.h"
 #include "planner/buffers.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
+#include "thimble/size.h"
 
 namespace thimble {
 namespace {
@@ -79,14 +79,13 @@ void CountFlops(PlanParts& parts) {
   for (const ScheduledOp& s : parts.schedule) {
     if (s.phase != Phase::kMicrobatch) continue;
     const Op& op = parts.graph.op(s.op);
-    parts.flops_step += op.def->Flops(parts.graph.InputSpecs(op),
-                                      parts.graph.OutputSpecs(op));
+    parts.flops_step +=
+        op.def->Flops(parts.graph.InputSpecs(op), parts.graph.OutputSpecs(op));
   }
 }
 
 Plan Build(const Model& model, const PlanOptions& options) {
-  planner::Program program =
-      planner::Differentiate(model, options);
+  planner::Program program = planner::Differentiate(model, options);
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;

@@ -21,10 +21,10 @@ struct Program {
   std::array<std::vector<OpId>, kPhases> phases;
 };
 
-// Makes forward, backward (reverse order, dW before dX, gradients of values with
-// several readers summed), update and evaluation explicit.
-// REQUIRES: `model` was accepted by Network::Finish.
-// Without options.training only the evaluate phase is made.
+// Makes forward, backward (reverse order, dW before dX, gradients of values
+// with several readers summed), update and evaluation explicit. REQUIRES:
+// `model` was accepted by Network::Finish. Without options.training only the
+// evaluate phase is made.
 Program Differentiate(const Model& model, const PlanOptions& options);
 
 }  // namespace thimble::planner

@@ -76,11 +76,12 @@ class Simulation {
       for (size_t b = a + 1; b < buffers.size(); ++b) {
         if (buffers[a].live.begin < buffers[b].live.end &&
             buffers[b].live.begin < buffers[a].live.end &&
-            Overlap({buffers[a].offset, buffers[a].offset + buffers[a].bytes},
-                    {buffers[b].offset, buffers[b].offset + buffers[b].bytes})) {
-          return Status::Failed(fmt::format(
-              "buffers '{}' and '{}' live together and overlap",
-              buffers[a].name, buffers[b].name));
+            Overlap(
+                {buffers[a].offset, buffers[a].offset + buffers[a].bytes},
+                {buffers[b].offset, buffers[b].offset + buffers[b].bytes})) {
+          return Status::Failed(
+              fmt::format("buffers '{}' and '{}' live together and overlap",
+                          buffers[a].name, buffers[b].name));
         }
       }
     }
@@ -90,9 +91,9 @@ class Simulation {
     }
     if (sum != plan_.lower_bound() ||
         plan_.lower_bound() > plan_.arena_bytes()) {
-      return Status::Failed(fmt::format(
-          "roles add up to {}, lower bound {}, arena {}", sum,
-          plan_.lower_bound(), plan_.arena_bytes()));
+      return Status::Failed(
+          fmt::format("roles add up to {}, lower bound {}, arena {}", sum,
+                      plan_.lower_bound(), plan_.arena_bytes()));
     }
     return Status::Ok();
   }
@@ -121,8 +122,8 @@ class Simulation {
       Status status = RunOp(s);
       if (!status.ok()) return status;
     }
-    const PhaseEnds& ends = phase == Phase::kEvaluate ? plan_.evaluate_ends()
-                                                      : plan_.train_ends();
+    const PhaseEnds& ends =
+        phase == Phase::kEvaluate ? plan_.evaluate_ends() : plan_.train_ends();
     for (ValueId v : {ends.loss, ends.correct}) {
       if (!intact_[v.i]) {
         return Status::Failed(
@@ -141,6 +142,16 @@ class Simulation {
             "op '{}' reads '{}', which is not there (overwritten or not yet "
             "made)",
             op.name, plan_.graph().value(v).name));
+      }
+    }
+    for (uint32_t i = 0; i < op.inputs.size(); ++i) {
+      const Value& value = plan_.graph().value(op.inputs[i]);
+      if (((op.def->Mutates() >> i) & 1) != 0 &&
+          (value.producer.valid() || value.role == Role::kInput)) {
+        return Status::Failed(
+            fmt::format("op '{}' changes '{}', which is not "
+                        "state",
+                        op.name, value.name));
       }
     }
     if (op.def->IsView()) {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "thimble/size.h"
 #include "thimble/report.h"
+#include "thimble/size.h"
 
 namespace thimble {
 namespace {
@@ -51,14 +51,11 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   json["nonzero"] = 1.0;
   json["checkpoint"] = "none";
   json["threads"] = plan.options().threads;
-  json["bytes"] = {{"arena", plan.arena_bytes()},
-                   {"lower_bound", plan.lower_bound()},
-                   {"model", shares.model},
-                   {"optimizer", shares.optimizer},
-                   {"activation", shares.activation},
-                   {"workspace", shares.workspace},
-                   {"input", shares.input},
-                   {"statistics", shares.statistics}};
+  json["bytes"] = {
+      {"arena", plan.arena_bytes()},     {"lower_bound", plan.lower_bound()},
+      {"model", shares.model},           {"optimizer", shares.optimizer},
+      {"activation", shares.activation}, {"workspace", shares.workspace},
+      {"input", shares.input},           {"statistics", shares.statistics}};
   json["paper_bytes"] = nullptr;
   json["paper_flops_ratio"] = nullptr;
   json["flops"] = {{"step", plan.flops_step()},
@@ -71,10 +68,9 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
 
 std::string PlanTable(const Plan& plan) {
   const Shares shares = SharesOf(plan);
-  const double gap =
-      100.0 * (static_cast<double>(plan.arena_bytes()) /
-                   static_cast<double>(plan.lower_bound()) -
-               1.0);
+  const double gap = 100.0 * (static_cast<double>(plan.arena_bytes()) /
+                                  static_cast<double>(plan.lower_bound()) -
+                              1.0);
   std::string text = fmt::format(
       "{}: {} parameters, batch {}, f32, {} thread{}\n\n", plan.model(),
       plan.graph().ParameterCount(), plan.batch(), plan.options().threads,
@@ -83,17 +79,17 @@ std::string PlanTable(const Plan& plan) {
                       FormatBytesUp(plan.arena_bytes()));
   text += fmt::format("  {:<28} {:>12}   (arena +{:.2f}%)\n",
                       "lower bound (most live)",
-                      FormatBytes(plan.lower_bound()), gap);
+                      FormatBytesUp(plan.lower_bound()), gap);
   const std::pair<const char*, size_t> rows[] = {
       {"model", shares.model},           {"optimizer", shares.optimizer},
       {"activation", shares.activation}, {"workspace", shares.workspace},
       {"input", shares.input},           {"statistics", shares.statistics}};
   text += fmt::format("\n  at the peak, op '{}':\n", plan.peak_op().name);
   for (const auto& [name, bytes] : rows) {
-    text += fmt::format("    {:<26} {:>12} {:>5.1f}%\n", name,
-                        FormatBytes(bytes),
-                        100.0 * static_cast<double>(bytes) /
-                            static_cast<double>(plan.lower_bound()));
+    text +=
+        fmt::format("    {:<26} {:>12} {:>5.1f}%\n", name, FormatBytes(bytes),
+                    100.0 * static_cast<double>(bytes) /
+                        static_cast<double>(plan.lower_bound()));
   }
   // The largest buffers that are live there.
   const uint32_t peak = plan.peak_time();
@@ -101,10 +97,9 @@ std::string PlanTable(const Plan& plan) {
   for (const Buffer& b : plan.buffers()) {
     if (b.live.begin <= peak && peak < b.live.end) live.push_back(&b);
   }
-  std::stable_sort(live.begin(), live.end(),
-                   [](const Buffer* a, const Buffer* b) {
-                     return a->bytes > b->bytes;
-                   });
+  std::stable_sort(
+      live.begin(), live.end(),
+      [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
   text += "\n  largest buffers there:\n";
   for (size_t i = 0; i < std::min<size_t>(5, live.size()); ++i) {
     text += fmt::format("    {:<26} {:>12}   {}\n", live[i]->name,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arena: the one block of memory that training uses, an anonymous mapping of the
-// planned size rounded up to pages. Zero-filled by the kernel on first touch.
+// Arena: the one block of memory that training uses, an anonymous mapping of
+// the planned size rounded up to pages. Zero-filled by the kernel on first
+// touch.
 #pragma once
 
 #include <cstddef>

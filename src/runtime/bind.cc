@@ -37,8 +37,8 @@ BoundOp BindNormalize(const BindContext& c) {
   return [c, &op](const RunContext& run) {
     const ValueSpec& x = c.inputs[0];
     kernels::NormalizeU8(Rows(x, run), x.shape[1], x.shape.elements_from(2),
-                         c.In<uint8_t>(0), op.scale().data(),
-                         op.shift().data(), c.Out(0), c.kernel);
+                         c.In<uint8_t>(0), op.scale().data(), op.shift().data(),
+                         c.Out(0), c.kernel);
   };
 }
 
@@ -133,8 +133,8 @@ BoundOp BindBatchNormGrad(const BindContext& c) {
   float* grad_x = c.outputs.size() > 2 ? c.Out(2) : nullptr;
   return [c, epsilon, shape, grad_x](const RunContext& run) {
     kernels::BatchNormGrad(shape, Rows(c.inputs[0], run), epsilon, c.In(0),
-                           c.In(1), c.In(2), c.In(3), c.In(4), grad_x,
-                           c.Out(0), c.Out(1), c.kernel);
+                           c.In(1), c.In(2), c.In(3), c.In(4), grad_x, c.Out(0),
+                           c.Out(1), c.kernel);
   };
 }
 
@@ -169,8 +169,8 @@ BoundOp BindReluGradFromOutput(const BindContext& c) {
 
 BoundOp BindReluGradFromMask(const BindContext& c) {
   return [c](const RunContext& run) {
-    kernels::ReluGradFromMask(Used(c.inputs[0], run), c.In<uint8_t>(0),
-                              c.In(1), c.Out(0), c.kernel);
+    kernels::ReluGradFromMask(Used(c.inputs[0], run), c.In<uint8_t>(0), c.In(1),
+                              c.Out(0), c.kernel);
   };
 }
 

@@ -23,11 +23,9 @@ BindContext MakeBindContext(const Plan& plan, const ScheduledOp& scheduled,
     context.output_bytes.push_back(arena + plan.OffsetOf(v));
   }
   context.kernel.pool = &pool;
-  context.kernel.workspace =
-      op.def->Scratch(context.inputs, context.outputs);
+  context.kernel.workspace = op.def->Scratch(context.inputs, context.outputs);
   if (scheduled.scratch.has_value()) {
-    context.kernel.scratch =
-        arena + plan.buffers()[*scheduled.scratch].offset;
+    context.kernel.scratch = arena + plan.buffers()[*scheduled.scratch].offset;
   }
   return context;
 }
@@ -46,8 +44,7 @@ Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
     // State lives to the end of time and never expires.
     for (uint32_t b = 0; b < plan.buffers().size(); ++b) {
       const Interval live = plan.buffers()[b].live;
-      const bool state =
-          live.begin == 0 && live.end == plan.schedule().size();
+      const bool state = live.begin == 0 && live.end == plan.schedule().size();
       if (poison && live.end == t + 1 && !state) step.expiring.push_back(b);
     }
     phases_[static_cast<size_t>(scheduled.phase)].push_back(std::move(step));

@@ -24,7 +24,7 @@ class Executor {
 
  private:
   struct Step {
-    BoundOp run;                      // empty for a view
+    BoundOp run;                     // empty for a view
     std::vector<uint32_t> expiring;  // buffers whose life ends here
   };
 

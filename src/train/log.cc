@@ -2,13 +2,13 @@
 #include "train/log.h"
 
 #include <fcntl.h>
-#include <fmt/compile.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 using namespace std::string_view_literals;
 
@@ -62,9 +62,8 @@ void Log::WriteLine(std::string_view line) {
     const ssize_t wrote = write(file_.get(), line.data(), line.size());
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) {
-      status_ = Status::Failed(
-          fmt::format("the log {} is not complete: {}", file_.path(),
-                      std::strerror(errno)));
+      status_ = Status::Failed(fmt::format("the log {} is not complete: {}",
+                                           file_.path(), std::strerror(errno)));
       return;
     }
     line.remove_prefix(static_cast<size_t>(wrote));
@@ -73,9 +72,12 @@ void Log::WriteLine(std::string_view line) {
 
 void Log::Start(std::string_view plan_json, std::string_view data,
                 uint64_t seed) {
-  WriteLine(fmt::format("{{\"event\":\"start\",\"data\":\"{}\",\"seed\":{},"
-                        "\"plan\":{}}}\n",
-                        data, seed, plan_json));
+  // A folder's name may hold anything.
+  const std::string name = nlohmann::json(data).dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  WriteLine(fmt::format(
+      "{{\"event\":\"start\",\"data\":{},\"seed\":{},\"plan\":{}}}\n", name,
+      seed, plan_json));
 }
 
 void Log::Step(const StepEvent& event) {
@@ -89,14 +91,13 @@ void Log::Step(const StepEvent& event) {
 
 void Log::Epoch(const EpochEvent& event) {
   char buffer[kLineBytes];
-  WriteLine(Line(
-      buffer, "{\"event\":\"epoch\",\"epoch\":"sv, event.epoch,
-      ",\"train_loss\":"sv, Number{event.train_loss}, ",\"train_accuracy\":"sv,
-      Number{event.train_accuracy}, ",\"test_loss\":"sv,
-      Number{event.test_loss}, ",\"test_accuracy\":"sv,
-      Number{event.test_accuracy}, ",\"images_per_second\":"sv,
-      Number{event.images_per_second}, ",\"seconds\":"sv,
-      Number{event.seconds}, "}\n"sv));
+  WriteLine(Line(buffer, "{\"event\":\"epoch\",\"epoch\":"sv, event.epoch,
+                 ",\"train_loss\":"sv, Number{event.train_loss},
+                 ",\"train_accuracy\":"sv, Number{event.train_accuracy},
+                 ",\"test_loss\":"sv, Number{event.test_loss},
+                 ",\"test_accuracy\":"sv, Number{event.test_accuracy},
+                 ",\"images_per_second\":"sv, Number{event.images_per_second},
+                 ",\"seconds\":"sv, Number{event.seconds}, "}\n"sv));
 }
 
 void Log::Summary(const TrainSummary& summary) {

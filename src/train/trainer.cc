@@ -10,10 +10,10 @@
 #include "base/check.h"
 #include "base/permutation.h"
 #include "base/rng.h"
-#include "thimble/rss.h"
 #include "optim/schedule.h"
 #include "thimble/model.h"
 #include "thimble/report.h"
+#include "thimble/rss.h"
 #include "thimble/session.h"
 #include "train/log.h"
 #include "train/weights.h"
@@ -51,17 +51,18 @@ Status CheckOptions(const TrainOptions& options, const Plan& plan,
     return Status::Usage("nothing to do: give at least one epoch or step");
   }
   if (!(options.learning_rate > 0) || !std::isfinite(options.learning_rate)) {
-    return Status::Usage(fmt::format("the learning rate must be above 0, got {}",
-                                     options.learning_rate));
+    return Status::Usage(fmt::format(
+        "the learning rate must be above 0, got {}", options.learning_rate));
   }
   if (options.warmup_steps < 0) {
     return Status::Usage("the warm-up cannot be shorter than 0 steps");
   }
   if (data.size(Split::kTrain) < plan.batch() && !options.keep_last) {
-    return Status::Usage(fmt::format(
-        "'{}' has {} training images, fewer than one batch of {}; use a smaller "
-        "--batch, or --keep-last",
-        data.name(), data.size(Split::kTrain), plan.batch()));
+    return Status::Usage(
+        fmt::format("'{}' has {} training images, fewer than one batch of {}; "
+                    "use a smaller "
+                    "--batch, or --keep-last",
+                    data.name(), data.size(Split::kTrain), plan.batch()));
   }
   return Status::Ok();
 }
@@ -124,8 +125,8 @@ class Run {
     steps_per_epoch_ = options.keep_last
                            ? (size + plan.batch() - 1) / plan.batch()
                            : size / plan.batch();
-    steps_ = options.steps > 0 ? options.steps
-                               : options.epochs * steps_per_epoch_;
+    steps_ =
+        options.steps > 0 ? options.steps : options.epochs * steps_per_epoch_;
   }
 
   Result<TrainSummary> Go() {
@@ -178,21 +179,19 @@ class Run {
       images += count;
       summary_.final_train_loss = static_cast<double>(result.loss);
       const double seconds = SecondsSince(start);
-      TellStep(epoch, result.loss, rate,
-               static_cast<double>(images) / seconds);
+      TellStep(epoch, result.loss, rate, static_cast<double>(images) / seconds);
     }
     if (step_ == begin) return Status::Ok();
     const double seconds = SecondsSince(start);
     images_ += images;
     train_seconds_ += seconds;
     const auto steps = static_cast<double>(step_ - begin);
-    return EndEpoch(start,
-                    {.epoch = epoch + 1,
-                     .train_loss = loss / steps,
-                     .train_accuracy = static_cast<double>(correct) /
-                                       static_cast<double>(images),
-                     .images_per_second =
-                         static_cast<double>(images) / seconds});
+    return EndEpoch(
+        start, {.epoch = epoch + 1,
+                .train_loss = loss / steps,
+                .train_accuracy =
+                    static_cast<double>(correct) / static_cast<double>(images),
+                .images_per_second = static_cast<double>(images) / seconds});
   }
 
   void TellStep(int64_t epoch, float loss, double rate, double speed) {
@@ -235,7 +234,10 @@ class Run {
         data_.spec(),
         {data_.mean().begin(), data_.mean().end()},
         {data_.stddev().begin(), data_.stddev().end()}};
-    return train::SaveWeights(options_.out_dir, *session_, info, step_);
+    TH_RETURN_IF_ERROR(
+        train::SaveWeights(options_.out_dir, *session_, info, step_));
+    saved_ = true;
+    return Status::Ok();
   }
 
   Status Diverged() const {
@@ -243,9 +245,7 @@ class Run {
         "the loss is no longer a number at step {}; nothing of this step was "
         "applied{}. A lower --lr (it is {:g}) or a --warmup usually helps",
         step_ + 1,
-        options_.out_dir.empty() ? ""
-                                 : ", and the weights of the last finished "
-                                   "epoch are kept",
+        saved_ ? ", and the weights of the last finished epoch are kept" : "",
         options_.learning_rate));
   }
 
@@ -276,6 +276,7 @@ class Run {
   int64_t step_ = 0;  // finished ones
   int64_t images_ = 0;
   double train_seconds_ = 0;
+  bool saved_ = false;  // weights of this run are on disk
   TrainSummary summary_;
 };
 
@@ -307,21 +308,26 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
   model_options.images = {info.images.channels, info.images.height,
                           info.images.width, info.mean, info.stddev};
   model_options.classes = info.images.classes;
-  TH_ASSIGN_OR_RETURN(const Model model,
-                      BuildModel(info.model, model_options));
+  auto model = BuildModel(info.model, model_options);
+  if (!model.ok()) {
+    return Status::Failed(fmt::format(
+        "{} holds a network called '{}', which cannot be built by name here: "
+        "{}",
+        train::WeightsPath(dir), info.model, model.status().message()));
+  }
   PlanOptions plan_options;
   plan_options.training = false;
   plan_options.threads = options.threads;
   plan_options.budget = options.budget;
-  TH_ASSIGN_OR_RETURN(const Plan plan, MakePlan(model, plan_options));
+  TH_ASSIGN_OR_RETURN(const Plan plan, MakePlan(*model, plan_options));
   TH_RETURN_IF_ERROR(CheckData(plan, plan.evaluate_ends(), data));
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       Session::Create(plan, {}));
   TH_RETURN_IF_ERROR(train::LoadWeights(dir, *session));
   TH_ASSIGN_OR_RETURN(const TestResult test, Test(*session, data, nullptr));
-  return EvaluateSummary{info.model,     plan.arena_bytes(),
-                         data.size(Split::kTest), test.loss,
-                         test.accuracy,  train::WeightsSha256(*session)};
+  return EvaluateSummary{
+      info.model, plan.arena_bytes(), data.size(Split::kTest),
+      test.loss,  test.accuracy,      train::WeightsSha256(*session)};
 }
 
 }  // namespace thimble

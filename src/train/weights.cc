@@ -74,17 +74,16 @@ Status SaveWeights(const std::string& dir, Session& session,
   for (ValueId v : SavedValues(session.plan())) {
     views.push_back({InfoOf(graph.value(v)), session.Bytes(v)});
   }
-  return WriteSafetensors(
-      WeightsPath(dir), views,
-      {{"format", "thimble-weights-1"},
-       {"model", info.model},
-       {"channels", std::to_string(info.images.channels)},
-       {"height", std::to_string(info.images.height)},
-       {"width", std::to_string(info.images.width)},
-       {"classes", std::to_string(info.images.classes)},
-       {"mean", JoinFloats(info.mean)},
-       {"stddev", JoinFloats(info.stddev)},
-       {"steps", std::to_string(steps)}});
+  return WriteSafetensors(WeightsPath(dir), views,
+                          {{"format", "thimble-weights-1"},
+                           {"model", info.model},
+                           {"channels", std::to_string(info.images.channels)},
+                           {"height", std::to_string(info.images.height)},
+                           {"width", std::to_string(info.images.width)},
+                           {"classes", std::to_string(info.images.classes)},
+                           {"mean", JoinFloats(info.mean)},
+                           {"stddev", JoinFloats(info.stddev)},
+                           {"steps", std::to_string(steps)}});
 }
 
 Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {

@@ -18,7 +18,7 @@
 
 #include "kernels/conv/pass.h"
 #include "kernels/conv/tile-inl.h"
-#include "kernels/matmul/transpose-inl.h"
+#include "kernels/transpose-inl.h"
 #include "kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();

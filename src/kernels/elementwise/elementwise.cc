@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/elementwise/elementwise.cc"
+#include "kernels/elementwise/elementwise.h"
+
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
-#include "kernels/elementwise/elementwise.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
 
@@ -30,7 +31,8 @@ HWY_INLINE void Map(size_t n, const F& f, float* y, const In*... in) {
 }
 
 void AddRange(size_t n, const float* a, const float* b, float* y) {
-  Map(n, [](V u, V v) HWY_ATTR { return hn::Add(u, v); }, y, a, b);
+  Map(
+      n, [](V u, V v) HWY_ATTR { return hn::Add(u, v); }, y, a, b);
 }
 
 // The comparison, unlike Max, keeps a NaN: a diverged run must show.
@@ -39,7 +41,8 @@ HWY_INLINE V ReluOf(V x) {
 }
 
 void ReluRange(size_t n, const float* x, float* y) {
-  Map(n, [](V v) HWY_ATTR { return ReluOf(v); }, y, x);
+  Map(
+      n, [](V v) HWY_ATTR { return ReluOf(v); }, y, x);
 }
 
 void ReluGradRange(size_t n, const float* y, const float* grad_y,
@@ -125,7 +128,8 @@ void NormalizeU8Plane(size_t n, const uint8_t* x, float scale, float shift,
 
 void AddScalarRange(size_t n, const float* x, float bias, float* y) {
   const V b = hn::Set(D(), bias);
-  Map(n, [b](V v) HWY_ATTR { return hn::Add(v, b); }, y, x);
+  Map(
+      n, [b](V v) HWY_ATTR { return hn::Add(v, b); }, y, x);
 }
 
 // Sum of n elements: one vector of partial sums, folded at the end.
@@ -190,9 +194,8 @@ void ForBlocks(int64_t n, const KernelContext& context, const F& run) {
 void Add(int64_t n, const float* a, const float* b, float* y,
          const KernelContext& context) {
   const auto run = THIMBLE_DISPATCH(AddRange).Get();
-  ForBlocks(n, context, [&](int64_t i, size_t count) {
-    run(count, a + i, b + i, y + i);
-  });
+  ForBlocks(n, context,
+            [&](int64_t i, size_t count) { run(count, a + i, b + i, y + i); });
 }
 
 void Relu(int64_t n, const float* x, float* y, const KernelContext& context) {
@@ -229,14 +232,13 @@ void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,
                  const uint8_t* x, const float* scale, const float* shift,
                  float* y, const KernelContext& context) {
   const auto run = THIMBLE_DISPATCH(NormalizeU8Plane).Get();
-  context.pool->ParallelFor(
-      images * channels, [&](int64_t begin, int64_t end, int) {
-        for (int64_t plane = begin; plane < end; ++plane) {
-          run(static_cast<size_t>(pixels), x + plane * pixels,
-              scale[plane % channels], shift[plane % channels],
-              y + plane * pixels);
-        }
-      });
+  context.pool->ParallelFor(images * channels, [&](int64_t begin, int64_t end,
+                                                   int) {
+    for (int64_t plane = begin; plane < end; ++plane) {
+      run(static_cast<size_t>(pixels), x + plane * pixels,
+          scale[plane % channels], shift[plane % channels], y + plane * pixels);
+    }
+  });
 }
 
 void BiasAdd(int64_t images, int64_t channels, int64_t pixels, const float* x,

@@ -2,9 +2,9 @@
 //
 // Element-by-element kernels on f32 tensors, and their gradients. All pointers
 // are 4-byte aligned at least; counts are elements. `y` may be the same pointer
-// as an input of the same size wherever the comment says "in place". Each output
-// element depends on one position of the inputs, so results do not depend on the
-// thread count. No scratch.
+// as an input of the same size wherever the comment says "in place". Each
+// output element depends on one position of the inputs, so results do not
+// depend on the thread count. No scratch.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ void Relu(int64_t n, const float* x, float* y, const KernelContext& context);
 void ReluWithMask(int64_t n, const float* x, float* y, uint8_t* mask,
                   const KernelContext& context);
 
-// grad_x = y > 0 ? grad_y : 0, from the forward output. In place on grad_y or y.
+// grad_x = y > 0 ? grad_y : 0, from the forward output. In place on grad_y or
+// y.
 void ReluGradFromOutput(int64_t n, const float* y, const float* grad_y,
                         float* grad_x, const KernelContext& context);
 

@@ -113,8 +113,8 @@ TEST(Elementwise, ReluLetsNanThrough) {
 
 // Channels and pixels around vector lengths, one image to several.
 const std::tuple<int64_t, int64_t, int64_t> kImages[] = {
-    {1, 1, 1},  {3, 2, 49},  {2, 5, 16},   {4, 3, 17}, {2, 7, 784},
-    {9, 10, 1}, {33, 65, 1}, {5, 130, 1},  {1, 1, 33}};
+    {1, 1, 1},  {3, 2, 49},  {2, 5, 16},  {4, 3, 17}, {2, 7, 784},
+    {9, 10, 1}, {33, 65, 1}, {5, 130, 1}, {1, 1, 33}};
 
 TEST(Elementwise, BiasAndNormalizeMatchReference) {
   ForEachTarget([] {

@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <vector>
 
-#include "kernels/layout/guard_page.h"
+#include "kernels/guard_page.h"
 #include "kernels/layout/reference.h"
 #include "kernels/testing.h"
 
@@ -18,7 +17,6 @@ using testing::ForEachTarget;
 using testing::GuardedBuffer;
 using testing::GuardPageBuffer;
 using testing::TestContext;
-using testing::TestValue;
 
 size_t Inputs(const ShortcutShape& s, int64_t images) {
   return static_cast<size_t>(images * s.in_channels * s.height * s.width);

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "kernels/matmul/product.h"
-#include "kernels/matmul/transpose-inl.h"
+#include "kernels/transpose-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
 

@@ -58,23 +58,25 @@ HWY_INLINE void LoadPairs(const float* p, size_t n, V& even, V& odd) {
   odd = hn::ConcatOdd(d, second, first);
 }
 
-// p[0], p[stride], …, n ≤ Lanes of them, n > 0. Elements up to `end` are
-// readable. kStride is the stride, or 0 for any.
+// p[0], p[stride], …, n ≤ Lanes of them, n > 0; lanes behind them are
+// undefined. Elements up to `end` are readable: a whole load is faster than an
+// exact one. kStride is the stride, or 0 for any.
 template <int kStride>
 HWY_INLINE V LoadStrided(const float* p, int64_t stride, size_t n,
                          const float* end) {
   const D d;
   const size_t lanes = hn::Lanes(d);
-  if constexpr (kStride == 1) return LoadUpTo(p, n);
+  const auto readable = static_cast<size_t>(end - p);
+  if constexpr (kStride == 1) return LoadUpTo(p, readable);
   if constexpr (kStride == 2) {
     V even, odd;
-    const auto readable = static_cast<size_t>(end - p);
     LoadPairs(p, readable >= 2 * lanes ? 2 * lanes : 2 * n - 1, even, odd);
     return even;
   }
   HWY_ALIGN float staged[hn::MaxLanes(d)] = {};
-  for (size_t i = 0; i < n; ++i)
+  for (size_t i = 0; i < n; ++i) {
     staged[i] = p[static_cast<int64_t>(i) * stride];
+  }
   return hn::Load(d, staged);
 }
 

@@ -6,6 +6,8 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include <cstring>
+
 #include "kernels/pool/pool-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
@@ -41,17 +43,20 @@ void AveragePoolPlane(const PoolShape& shape, const float* x, float* y) {
 // ---- Gradients: each input gathers from its windows, so that it is written
 // once and overlapping windows need no adding in memory.
 
-// What output (oh, ow …) gives to the input at place (kh, kw) of its window: n
-// outputs at once, or one.
+// What output (oh, ow) gives to the input at place (kh, kw) of its window.
+// Lanes does so for as many outputs from (oh, ow) on as the plane still has;
+// those of the next row are not meant, but a whole load is faster than an exact
+// one.
 struct MaxTerm {
   const float* grad_y;
   const uint8_t* winner;
   int64_t out_width;
+  int64_t outputs;  // of the plane
   int64_t kernel;
 
-  HWY_INLINE V Lanes(int64_t oh, int64_t kh, int64_t ow, int64_t kw,
-                     size_t n) const {
+  HWY_INLINE V Lanes(int64_t oh, int64_t kh, int64_t ow, int64_t kw) const {
     const int64_t at = oh * out_width + ow;
+    const auto n = static_cast<size_t>(outputs - at);
     const V place = hn::Set(D(), static_cast<float>(kh * kernel + kw));
     return hn::IfThenElseZero(hn::Eq(LoadWinners(winner + at, n), place),
                               LoadUpTo(grad_y + at, n));
@@ -66,10 +71,12 @@ struct AverageTerm {
   const float* grad_y;
   float scale;
   int64_t out_width;
+  int64_t outputs;
 
-  HWY_INLINE V Lanes(int64_t oh, int64_t, int64_t ow, int64_t, size_t n) const {
-    return hn::Mul(LoadUpTo(grad_y + oh * out_width + ow, n),
-                   hn::Set(D(), scale));
+  HWY_INLINE V Lanes(int64_t oh, int64_t, int64_t ow, int64_t) const {
+    const int64_t at = oh * out_width + ow;
+    const auto n = static_cast<size_t>(outputs - at);
+    return hn::Mul(LoadUpTo(grad_y + at, n), hn::Set(D(), scale));
   }
   HWY_INLINE float At(int64_t oh, int64_t, int64_t ow, int64_t) const {
     return grad_y[oh * out_width + ow] * scale;
@@ -99,19 +106,31 @@ HWY_INLINE float GradAtBorder(const PoolShape& s, const Term& term, int64_t h,
   return sum;
 }
 
-// The gradients of the inputs q*stride + phase − padding of row h, for n lanes
-// of q: they lie at place phase + j*stride of window q − j.
+// The gradients of the inputs q*stride + phase − padding of row h, lanes
+// over q: they lie at place phase + j*stride of window q − j.
 template <typename Term>
 HWY_INLINE V GradOfPhase(const PoolShape& s, const Term& term, int64_t h,
-                         Range rows, int64_t q, int64_t phase, size_t n) {
+                         Range rows, int64_t q, int64_t phase) {
   V sum = hn::Zero(D());
   for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
     const int64_t kh = h + s.padding - oh * s.stride;
     for (int64_t ow = q, kw = phase; kw < s.kernel; --ow, kw += s.stride) {
-      sum = hn::Add(sum, term.Lanes(oh, kh, ow, kw, n));
+      sum = hn::Add(sum, term.Lanes(oh, kh, ow, kw));
     }
   }
   return sum;
+}
+
+// Stores first[0], second[0], first[1], … : n pairs.
+HWY_INLINE void StorePairs(V first, V second, float* to, size_t n) {
+  const D d;
+  if (n == hn::Lanes(d)) {
+    hn::StoreInterleaved2(first, second, d, to);
+    return;
+  }
+  HWY_ALIGN float staged[2 * hn::MaxLanes(d)];
+  hn::StoreInterleaved2(first, second, d, staged);
+  std::memcpy(to, staged, 2 * n * sizeof(float));
 }
 
 // Stores the gradients of all phases for n lanes of q, from `to` on.
@@ -119,24 +138,18 @@ template <int kStride, typename Term>
 HWY_INLINE void StorePhases(const PoolShape& s, const Term& term, int64_t h,
                             Range rows, int64_t q, size_t n, float* to) {
   const D d;
-  const V first = GradOfPhase(s, term, h, rows, q, 0, n);
+  const V first = GradOfPhase(s, term, h, rows, q, 0);
   if constexpr (kStride == 1) {
     StoreUpTo(first, to, n);
     return;
   }
-  HWY_ALIGN float staged[2 * hn::MaxLanes(d)];
   if constexpr (kStride == 2) {
-    const V second = GradOfPhase(s, term, h, rows, q, 1, n);
-    if (n == hn::Lanes(d)) {
-      hn::StoreInterleaved2(first, second, d, to);
-      return;
-    }
-    hn::StoreInterleaved2(first, second, d, staged);
-    std::memcpy(to, staged, 2 * n * sizeof(float));
+    StorePairs(first, GradOfPhase(s, term, h, rows, q, 1), to, n);
     return;
   }
+  HWY_ALIGN float staged[hn::MaxLanes(d)];
   for (int64_t phase = 0; phase < s.stride; ++phase) {
-    hn::Store(GradOfPhase(s, term, h, rows, q, phase, n), d, staged);
+    hn::Store(GradOfPhase(s, term, h, rows, q, phase), d, staged);
     for (size_t i = 0; i < n; ++i) {
       to[static_cast<int64_t>(i) * s.stride + phase] = staged[i];
     }
@@ -184,16 +197,49 @@ HWY_INLINE void GradPlaneOfAnyStride(const PoolShape& shape, const Term& term,
   }
 }
 
+// Kernel 2, stride 2, no padding: each winner is read once.
+HWY_INLINE void MaxGradPlaneOfPairs(const PoolShape& s, const uint8_t* winner,
+                                    const float* grad_y, float* grad_x) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t out_width = s.out_width();
+  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
+    float* top = grad_x + 2 * oh * s.width;
+    float* bottom = top + s.width;
+    for (int64_t ow = 0; ow < out_width; ow += lanes) {
+      const auto n = static_cast<size_t>(HWY_MIN(lanes, out_width - ow));
+      const V grad = LoadUpTo(grad_y + oh * out_width + ow, n);
+      const V won = LoadWinners(winner + oh * out_width + ow, n);
+      const auto of = [&](float place) HWY_ATTR {
+        return hn::IfThenElseZero(hn::Eq(won, hn::Set(d, place)), grad);
+      };
+      StorePairs(of(0.0f), of(1.0f), top + 2 * ow, n);
+      StorePairs(of(2.0f), of(3.0f), bottom + 2 * ow, n);
+    }
+    if (s.width % 2 != 0) top[s.width - 1] = bottom[s.width - 1] = 0.0f;
+  }
+  if (s.height % 2 != 0) {
+    std::memset(grad_x + (s.height - 1) * s.width, 0,
+                static_cast<size_t>(s.width) * sizeof(float));
+  }
+}
+
 void MaxPoolGradPlane(const PoolShape& shape, const uint8_t* winner,
                       const float* grad_y, float* grad_x) {
-  const MaxTerm term{grad_y, winner, shape.out_width(), shape.kernel};
+  if (shape.kernel == 2 && shape.stride == 2 && shape.padding == 0) {
+    MaxGradPlaneOfPairs(shape, winner, grad_y, grad_x);
+    return;
+  }
+  const MaxTerm term{grad_y, winner, shape.out_width(),
+                     shape.out_height() * shape.out_width(), shape.kernel};
   GradPlaneOfAnyStride(shape, term, grad_x);
 }
 
 void AveragePoolGradPlane(const PoolShape& shape, const float* grad_y,
                           float* grad_x) {
   const float scale = 1.0f / static_cast<float>(shape.kernel * shape.kernel);
-  const AverageTerm term{grad_y, scale, shape.out_width()};
+  const AverageTerm term{grad_y, scale, shape.out_width(),
+                         shape.out_height() * shape.out_width()};
   GradPlaneOfAnyStride(shape, term, grad_x);
 }
 

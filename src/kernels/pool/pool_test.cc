@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/layout/guard_page.h"
+#include "kernels/guard_page.h"
 #include "kernels/pool/reference.h"
 #include "kernels/testing.h"
 

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/layout/guard_page.h"
+#include "kernels/guard_page.h"
 #include "kernels/softmax/reference.h"
 #include "kernels/testing.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/layout/guard_page.h"
+#include "kernels/guard_page.h"
 #include "kernels/testing.h"
 #include "kernels/update/reference.h"
 

@@ -117,8 +117,8 @@ Placement PlacePortfolio(std::span<const BufferRequest> requests) {
   best.bytes = SIZE_MAX;
   const uint64_t cost =
       std::max<uint64_t>(1, requests.size() * requests.size());
-  const int repairs = static_cast<int>(
-      std::min<uint64_t>(kMaxRepairs, kRepairWork / cost));
+  const int repairs =
+      static_cast<int>(std::min<uint64_t>(kMaxRepairs, kRepairWork / cost));
   for (std::vector<uint32_t>& order : Orders(requests)) {
     for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
       std::vector<uint32_t> attempt = order;

@@ -7,8 +7,8 @@
 //
 //   offset ^   +---------+
 //          |   |    c    |          c goes into the lowest or the tightest gap
-//          |   +----+----+---+      between the placed buffers that live with it
-//          |   | a  |    | b |
+//          |   +----+----+---+      between the placed buffers that live with
+//          it |   | a  |    | b |
 //          +---+----+----+---+--> time
 #pragma once
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Nothing allocates during a step: not the executor, not the data, not the log,
+// not the progress line.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "base/test_allocations.h"
+#include "base/test_folder.h"
+#include "progress.h"
+#include "thimble/model.h"
+#include "thimble/trainer.h"
+
+namespace thimble {
+namespace {
+
+// Notes the number of allocations after step 2 and after step 50.
+class CountingObserver final : public TrainObserver {
+ public:
+  explicit CountingObserver(TrainObserver* next) : next_(next) {}
+  void OnStep(const StepEvent& event) override {
+    next_->OnStep(event);
+    if (event.step == 2) after_2_ = AllocationCount();
+    if (event.step == 50) after_50_ = AllocationCount();
+  }
+  void OnEpoch(const EpochEvent& event) override { next_->OnEpoch(event); }
+
+  int64_t after_2() const { return after_2_; }
+  int64_t after_50() const { return after_50_; }
+
+ private:
+  TrainObserver* next_;
+  int64_t after_2_ = -1;
+  int64_t after_50_ = -2;
+};
+
+TEST(Allocations, TheCounterCounts) {
+  const int64_t before = AllocationCount();
+  std::vector<int>* grown = new std::vector<int>(100);
+  EXPECT_GE(AllocationCount(), before + 2);
+  delete grown;
+}
+
+TEST(Allocations, NoneBetweenStep2And50WithLogAndProgress) {
+  for (const char* name : {"mlp", "cnn"}) {
+    for (int threads : {1, 2}) {
+      SCOPED_TRACE(::testing::Message() << name << " " << threads);
+      TestFolder folder;
+      auto data = OpenDataset("synthetic", {});
+      ASSERT_TRUE(data.ok());
+      auto model = BuildModel(name, {.batch = 16});
+      ASSERT_TRUE(model.ok());
+      auto plan = MakePlan(*model, {.threads = threads});
+      ASSERT_TRUE(plan.ok());
+      const int terminal = open("/dev/null", O_WRONLY);
+      cli::Progress progress(terminal, /*live=*/true, plan->arena_bytes(),
+                             std::chrono::milliseconds(0));
+      CountingObserver observer(&progress);
+      TrainOptions options;
+      options.steps = 50;
+      options.log_path = folder.File("log.jsonl");
+      options.out_dir = folder.File("out");
+      auto summary = Train(*plan, **data, options, &observer);
+      close(terminal);
+      ASSERT_TRUE(summary.ok()) << summary.status().message();
+      EXPECT_TRUE(summary->log_status.ok());
+      EXPECT_EQ(observer.after_2(), observer.after_50());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace thimble

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command-line tool from outside: what it prints, what it refuses, what it
+// leaves on disk.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/test_folder.h"
+#include "run_cli.h"
+
+namespace thimble {
+namespace {
+
+using Json = nlohmann::json;
+using Args = std::vector<std::string>;
+
+Args operator+(Args a, const Args& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Json LastLine(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  const size_t begin = text.rfind('\n', end) + 1;
+  return Json::parse(text.substr(begin, end + 1 - begin), nullptr, false);
+}
+
+void ExpectRefused(const Args& args, int exit_code, const std::string& says) {
+  const CliResult result = RunCli(args);
+  const std::string command = ::testing::PrintToString(args);
+  EXPECT_EQ(result.exit_code, exit_code) << command << "\n" << result.err;
+  EXPECT_EQ(result.err.rfind("thimble: ", 0), 0u) << command << result.err;
+  EXPECT_NE(result.err.find(says), std::string::npos)
+      << command << " said: " << result.err;
+}
+
+TEST(Cli, RefusesWrongCommandLinesWithCode2) {
+  ExpectRefused({}, 2, "subcommand");
+  ExpectRefused({"plan", "resnext"}, 2, "the models are: mlp, cnn");
+  ExpectRefused({"plan", "cnn", "--colour"}, 2, "--colour");
+  ExpectRefused({"plan", "cnn", "--batch", "0"}, 2, "--batch");
+  ExpectRefused({"plan", "cnn", "--batch", "many"}, 2, "--batch");
+  ExpectRefused({"plan", "cnn", "--threads", "0"}, 2, "--threads");
+  ExpectRefused({"plan", "cnn", "--budget", "6.7XB"}, 2, "6.7MB");
+  ExpectRefused({"plan", "cnn", "--momentum", "1.5"}, 2, "momentum");
+  ExpectRefused({"train", "cnn"}, 2, "--data");
+  ExpectRefused({"train", "cnn", "--data", "imagenet"}, 2, "fashion-mnist");
+  ExpectRefused({"train", "cnn", "--data", "synthetic", "--lr", "-1"}, 2,
+                "--lr");
+  ExpectRefused({"train", "cnn", "--data", "synthetic", "--schedule", "up"}, 2,
+                "cosine");
+  ExpectRefused({"train", "cnn", "--data", "synthetic", "--batch", "100000"}, 2,
+                "smaller --batch");
+  ExpectRefused(
+      {"train", "cnn", "--data", "synthetic", "--epochs", "2", "--steps", "5"},
+      2, "--steps");
+}
+
+TEST(Cli, HelpHasAnExampleForEveryCommand) {
+  for (const Args& command : {Args{}, {"plan"}, {"train"}, {"eval"}}) {
+    const CliResult result = RunCli(command + Args{"--help"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_NE(result.out.find("Example:\n  thimble "), std::string::npos);
+  }
+  EXPECT_EQ(RunCli({"--version"}).exit_code, 0);
+}
+
+TEST(Cli, PlanJsonKeepsItsContract) {
+  for (const char* model : {"mlp", "cnn"}) {
+    for (const char* batch : {"1", "32", "100", "256"}) {
+      const CliResult result =
+          RunCli({"plan", model, "--batch", batch, "--threads", "2", "--json"});
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      const Json plan = Json::parse(result.out, nullptr, false);
+      ASSERT_TRUE(plan.is_object());
+      const Json& bytes = plan["bytes"];
+      const int64_t arena = bytes["arena"];
+      const int64_t bound = bytes["lower_bound"];
+      EXPECT_LE(bound, arena);
+      EXPECT_LE(static_cast<double>(arena), 1.02 * static_cast<double>(bound));
+      int64_t sum = 0;
+      for (const char* role : {"model", "optimizer", "activation", "workspace",
+                               "input", "statistics"}) {
+        sum += bytes[role].get<int64_t>();
+      }
+      EXPECT_EQ(sum, bound);
+      EXPECT_GT(plan["parameters"], 0);
+      EXPECT_EQ(plan["fits"], true);
+      EXPECT_EQ(plan["flops"]["ratio"], 1.0);
+      for (const char* key : {"model", "batch", "microbatch", "precision",
+                              "nonzero", "checkpoint", "threads", "paper_bytes",
+                              "paper_flops_ratio", "peak_op"}) {
+        EXPECT_TRUE(plan.contains(key)) << key;
+      }
+    }
+  }
+}
+
+TEST(Cli, KeepsABudgetAndNamesTheSmallestThatWorks) {
+  const Args plan = {"plan",      "cnn", "--batch", "64",
+                     "--threads", "2",   "--json"};
+  const int64_t arena =
+      Json::parse(RunCli(plan).out)["bytes"]["arena"].get<int64_t>();
+  EXPECT_EQ(RunCli(plan + Args{"--budget", std::to_string(arena)}).exit_code,
+            0);
+  const CliResult refused =
+      RunCli(plan + Args{"--budget", std::to_string(arena - 1)});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(Json::parse(refused.out)["fits"], false);
+  EXPECT_NE(refused.err.find(std::to_string(arena) + " bytes"),
+            std::string::npos)
+      << refused.err;
+  ExpectRefused({"train", "cnn", "--data", "synthetic", "--budget", "1MB"}, 1,
+                "smallest budget that works");
+}
+
+// An MNIST-like folder of zeros with four images; `break_it` may then damage
+// it.
+void WriteTinyIdx(const TestFolder& folder) {
+  const std::string images = {0, 0, 8, 3, 0, 0, 0, 4, 0, 0, 0, 28, 0, 0, 0, 28};
+  const std::string labels = {0, 0, 8, 1, 0, 0, 0, 4, 0, 1, 2, 3};
+  for (const char* split : {"train", "t10k"}) {
+    const std::string name = split;
+    WriteTestFile(folder.File(name + "-images-idx3-ubyte"),
+                  images + std::string(4 * 784, '\0'));
+    WriteTestFile(folder.File(name + "-labels-idx1-ubyte"), labels);
+  }
+}
+
+TEST(Cli, RefusesDamagedDataFilesWithCode1AndNamesThem) {
+  TestFolder folder;
+  const Args train = {"train",   "mlp", "--data",  folder.path(),
+                      "--batch", "2",   "--steps", "2"};
+  ExpectRefused({"train", "mlp", "--data", folder.File("nowhere")}, 1,
+                "nowhere");
+  ExpectRefused(train, 1, "train-images-idx3-ubyte");
+  WriteTinyIdx(folder);
+  EXPECT_EQ(RunCli(train).exit_code, 0);
+
+  const std::string path = folder.File("train-images-idx3-ubyte");
+  const std::string good = ReadWholeFile(path);
+  WriteTestFile(path, good.substr(0, good.size() - 1));
+  ExpectRefused(train, 1, path);
+  std::string magic = good;
+  magic[2] = 9;
+  WriteTestFile(path, magic);
+  ExpectRefused(train, 1, path);
+  unlink(path.c_str());
+  WriteTestFile(path + ".gz", "this is not gzip at all");
+  ExpectRefused(train, 1, path + ".gz");
+}
+
+TEST(Cli, RefusesPlacesThatItCannotWrite) {
+  const Args train = {"train", "mlp", "--data", "synthetic", "--steps", "2"};
+  ExpectRefused(train + Args{"--log", "/nowhere/run.jsonl"}, 1,
+                "/nowhere/run.jsonl");
+  ExpectRefused(train + Args{"--out", "/dev/null/run"}, 1, "/dev/null");
+  ExpectRefused({"eval", "--from", "/nowhere", "--data", "synthetic"}, 1,
+                "thimble train --out");
+}
+
+TEST(Cli, AFullDiskUnderTheLogEndsTheLogNotTheTraining) {
+  const CliResult result =
+      RunCli({"train", "mlp", "--data", "synthetic", "--steps", "3", "--json",
+              "--log", "/dev/full"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("not complete"), std::string::npos) << result.err;
+  EXPECT_EQ(LastLine(result.out)["steps"], 3);
+}
+
+TEST(Cli, AStopSignalSavesAndReportsWhatWasLearned) {
+  for (int signal : {SIGINT, SIGTERM}) {
+    TestFolder folder;
+    const std::string log = folder.File("log.jsonl");
+    const std::string out = folder.File("stdout");
+    const int pid =
+        StartCli({"train", "mlp", "--data", "synthetic", "--epochs", "100000",
+                  "--out", folder.File("run"), "--log", log},
+                 out);
+    for (int wait = 0; wait < 2000; ++wait) {
+      if (ReadWholeFile(log).find("\"step\":20,") != std::string::npos) break;
+      usleep(10'000);
+    }
+    kill(pid, signal);
+    EXPECT_EQ(WaitCli(pid), 0);
+    EXPECT_NE(ReadWholeFile(out).find("stopped early"), std::string::npos);
+    const Json summary = LastLine(ReadWholeFile(log));
+    EXPECT_EQ(summary["event"], "summary");
+    EXPECT_EQ(summary["stopped"], true);
+    EXPECT_GE(summary["steps"], 20);
+    const CliResult eval = RunCli({"eval", "--from", folder.File("run"),
+                                   "--data", "synthetic", "--json"});
+    EXPECT_EQ(LastLine(eval.out)["weights_sha256"], summary["weights_sha256"]);
+  }
+}
+
+TEST(Cli, KillDuringTrainingNeverLeavesBrokenWeights) {
+  TestFolder folder;
+  const Args eval = {"eval",   "--from",    folder.File("run"),
+                     "--data", "synthetic", "--json"};
+  int good = 0;
+  for (int round = 0; round < 12; ++round) {
+    // 8 steps to an epoch: most of the time goes into saving and testing.
+    const int pid =
+        StartCli({"train", "mlp", "--data", "synthetic", "--batch", "512",
+                  "--epochs", "100000", "--out", folder.File("run")},
+                 folder.File("stdout"));
+    usleep(static_cast<useconds_t>(40'000 + 37'000 * round));
+    kill(pid, SIGKILL);
+    WaitCli(pid);
+    const CliResult result = RunCli(eval);
+    if (result.exit_code == 0) {
+      ++good;
+    } else {
+      EXPECT_NE(result.err.find("is not there"), std::string::npos)
+          << result.err;
+    }
+  }
+  EXPECT_GT(good, 0);
+}
+
+TEST(Cli, EvalCountsEveryTestImageWhateverTheBatch) {
+  TestFolder folder;
+  const CliResult train =
+      RunCli({"train", "cnn", "--data", "synthetic", "--batch", "32", "--steps",
+              "30", "--out", folder.File("run"), "--json"});
+  ASSERT_EQ(train.exit_code, 0) << train.err;
+  const Json summary = LastLine(train.out);
+  for (const char* batch : {"1", "7", "100", "999", "1000"}) {
+    const CliResult eval =
+        RunCli({"eval", "--from", folder.File("run"), "--data", "synthetic",
+                "--batch", batch, "--json"});
+    ASSERT_EQ(eval.exit_code, 0) << eval.err;
+    EXPECT_EQ(LastLine(eval.out)["images"], 1000);
+    EXPECT_EQ(LastLine(eval.out)["test_accuracy"], summary["test_accuracy"]);
+    EXPECT_EQ(LastLine(eval.out)["weights_sha256"], summary["weights_sha256"]);
+  }
+}
+
+TEST(Cli, TheLogTellsTheWholeRun) {
+  TestFolder folder;
+  const std::string log = folder.File("log.jsonl");
+  ASSERT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--batch", "1024",
+                    "--epochs", "2", "--log", log})
+                .exit_code,
+            0);
+  const std::string text = ReadWholeFile(log);
+  std::vector<std::string> events;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    const Json line = Json::parse(text.substr(at, end - at), nullptr, false);
+    ASSERT_TRUE(line.is_object());
+    events.push_back(line["event"]);
+    at = end + 1;
+  }
+  const std::vector<std::string> want = {"start", "step",  "step",  "step",
+                                         "step",  "epoch", "step",  "step",
+                                         "step",  "step",  "epoch", "summary"};
+  EXPECT_EQ(events, want);
+}
+
+}  // namespace
+}  // namespace thimble

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests of whole networks share: reproducible parameters and batches, a
+// Session that holds them, and the comparison of its gradients with those of
+// the scalar interpreter (reference_net.h). One thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/testing.h"
+#include "reference_backward.h"
+#include "reference_net.h"
+#include "thimble/graph.h"
+#include "thimble/plan.h"
+#include "thimble/session.h"
+
+namespace thimble::testing {
+
+// Weights of the size that keeps activations near 1; scales near 1; biases and
+// shifts away from their initial 0, so that their effect shows.
+inline Tensors RandomParameters(const Model& model, uint64_t seed) {
+  Tensors tensors;
+  for (ValueId id : ParametersOf(model)) {
+    const Value& value = model.graph.value(id);
+    const Shape& shape = value.spec.shape;
+    const bool scale =
+        value.init.kind == Init::Kind::kConstant && value.init.value == 1.0f;
+    const float size =
+        shape.rank() < 2
+            ? 0.5f
+            : std::sqrt(3.0f / static_cast<float>(shape.elements_from(1)));
+    std::vector<float> tensor(static_cast<size_t>(shape.elements()));
+    kernels::testing::FillRandom<float>(tensor, seed * 1000 + id.i);
+    for (float& element : tensor) {
+      element = element * size + (scale ? 1.0f : 0.0f);
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+inline Batch RandomBatch(const Model& model, int64_t count, uint64_t seed) {
+  Batch batch;
+  batch.count = count;
+  const int64_t pixels =
+      model.graph.value(model.images).spec.shape.elements_from(1);
+  const int64_t classes = model.graph.value(model.logits).spec.shape[1];
+  const auto at = [seed](int64_t i, int64_t values) {
+    const float unit = kernels::testing::TestValue(seed * 1000 + 999,
+                                                   static_cast<uint64_t>(i));
+    return std::min(
+        static_cast<int64_t>((unit + 1) / 2 * static_cast<float>(values)),
+        values - 1);
+  };
+  for (int64_t i = 0; i < count * pixels; ++i) {
+    batch.images.push_back(static_cast<uint8_t>(at(i, 256)));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    batch.labels.push_back(static_cast<int32_t>(at(-1 - i, classes)));
+  }
+  return batch;
+}
+
+// Puts parameters where training finds them. REQUIRES: session.Initialize was
+// called (it sets the rest of the state).
+inline void LoadParameters(const Tensors& parameters, Session& session) {
+  const auto states = session.plan().parameters();
+  ASSERT_EQ(states.size(), parameters.size());
+  for (size_t k = 0; k < states.size(); ++k) {
+    std::ranges::copy(parameters[k],
+                      session.Floats(states[k].parameter).begin());
+  }
+}
+
+inline BatchResult Differentiate(const Batch& batch, Session& session) {
+  std::ranges::copy(batch.images, session.train_images().begin());
+  std::ranges::copy(batch.labels, session.train_labels().begin());
+  return session.Differentiate(batch.count);
+}
+
+inline BatchResult Evaluate(const Batch& batch, Session& session) {
+  std::ranges::copy(batch.images, session.evaluate_images().begin());
+  std::ranges::copy(batch.labels, session.evaluate_labels().begin());
+  return session.Evaluate(batch.count);
+}
+
+// A point of a network and what is true there.
+struct ExactPoint {
+  Tensors parameters;
+  Batch batch;
+  LossAndGradients exact;
+  // Errors that f32 arithmetic may make; a gradient's is that of its L2 norm.
+  double loss_bound = 0;
+  std::vector<double> gradient_bounds;
+};
+
+inline double Distance(const std::vector<double>& a,
+                       const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+// How wrong f32 may be is a property of the network at this point: sums cancel,
+// batch norms divide by small deviations. So it is measured, not assumed: from
+// samples of a backward pass with every value and gradient disturbed by up to
+// one f32 epsilon comes the deviation of each result. A kernel rounds more than
+// once for each element that it makes, but errors that go both ways grow with
+// the root of their number only: 8 deviations allow for some roundings of each
+// at 3 deviations. One rounding of the result itself comes on top.
+inline void SetBounds(const Model& model, ExactPoint& point) {
+  constexpr double kDeviations = 8;
+  constexpr uint64_t kSamples = 12;
+  const double eps = std::numeric_limits<float>::epsilon();
+  const size_t tensors = point.parameters.size();
+  double loss = 0;  // sums of squares
+  std::vector<double> gradients(tensors);
+  for (uint64_t sample = 0; sample < kSamples; ++sample) {
+    const LossAndGradients got =
+        ReferenceBackward(model, point.batch, eps, sample)
+            .Run(point.parameters);
+    loss += std::pow(got.loss - point.exact.loss, 2);
+    for (size_t k = 0; k < tensors; ++k) {
+      gradients[k] +=
+          std::pow(Distance(got.gradients[k], point.exact.gradients[k]), 2);
+    }
+  }
+  const auto bound = [&](double squares, double size) {
+    return kDeviations * std::sqrt(squares / kSamples) + eps * size;
+  };
+  point.loss_bound = bound(loss, point.exact.loss);
+  for (size_t k = 0; k < tensors; ++k) {
+    const std::vector<double>& gradient = point.exact.gradients[k];
+    point.gradient_bounds.push_back(
+        bound(gradients[k],
+              Distance(gradient, std::vector<double>(gradient.size()))));
+  }
+}
+
+// A wrong backward pass would make the bounds wide. Beside the complex steps
+// its error is f64's: the bounds' deviation scaled from one epsilon to the
+// other.
+inline void ExpectUndisturbedBackwardIsExact(const Model& model,
+                                             const ExactPoint& point) {
+  const LossAndGradients got =
+      ReferenceBackward(model, point.batch, 0, 0).Run(point.parameters);
+  const double ratio = std::numeric_limits<double>::epsilon() /
+                       std::numeric_limits<float>::epsilon();
+  for (size_t k = 0; k < got.gradients.size(); ++k) {
+    EXPECT_LE(Distance(got.gradients[k], point.exact.gradients[k]),
+              ratio * point.gradient_bounds[k])
+        << "of parameter " << k;
+  }
+}
+
+// Parameters and a batch, made from `seed` and, where a value comes too close
+// to a kink for f32 to be sure of its side, from a next one.
+inline ExactPoint FindPoint(const Model& model, int64_t count, uint64_t seed) {
+  constexpr double kFarFromKinks = 1e-4;
+  constexpr uint64_t kAttempts = 300;
+  ExactPoint point;
+  for (uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
+    point.parameters = RandomParameters(model, seed + attempt);
+    point.batch = RandomBatch(model, count, seed + attempt);
+    ReferenceNet<std::complex<double>> net(model, point.batch);
+    net.Set(point.parameters);
+    net.Run();
+    if (net.kink_margin() < kFarFromKinks) continue;
+    point.exact = ComplexStep(model, net);
+    SetBounds(model, point);
+    ExpectUndisturbedBackwardIsExact(model, point);
+    return point;
+  }
+  ADD_FAILURE() << "every seed from " << seed << " on meets a kink";
+  return point;
+}
+
+// The largest error seen, in units of its bound: shown by tests, to see that
+// bounds are neither loose nor luck.
+inline double ExpectGradientsAt(const ExactPoint& point, Session& session) {
+  const Plan& plan = session.plan();
+  session.Initialize(1);
+  LoadParameters(point.parameters, session);
+  const BatchResult result = Differentiate(point.batch, session);
+  EXPECT_NEAR(result.loss, point.exact.loss, point.loss_bound);
+  double worst = 0;
+  for (size_t k = 0; k < plan.parameters().size(); ++k) {
+    const ParameterState& state = plan.parameters()[k];
+    const std::string& name = plan.graph().value(state.parameter).name;
+    // What the loss does not depend on has no gradient to compare, but then the
+    // exact one is zero.
+    std::vector<double> got(point.exact.gradients[k].size());
+    if (state.gradient.valid()) {
+      std::ranges::copy(session.Floats(state.gradient), got.begin());
+    }
+    const double error = Distance(got, point.exact.gradients[k]);
+    EXPECT_LE(error, point.gradient_bounds[k]) << "gradient of " << name;
+    if (error > 0) worst = std::max(worst, error / point.gradient_bounds[k]);
+  }
+  return worst;
+}
+
+// On every SIMD target, with and without sharing bytes, alone and threaded.
+inline double ExpectGradients(const Model& model, const ExactPoint& point) {
+  double worst = 0;
+  for (const bool inplace : {true, false}) {
+    PlanOptions options;
+    options.inplace = inplace;
+    options.threads = inplace ? 1 : 2;
+    const Result<Plan> plan = MakePlan(model, options);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    auto session = Session::Create(*plan, {.poison = true});
+    EXPECT_TRUE(session.ok()) << session.status().message();
+    SCOPED_TRACE(inplace ? "in place" : "nothing in place, 2 threads");
+    kernels::testing::ForEachTarget(
+        [&] { worst = std::max(worst, ExpectGradientsAt(point, **session)); });
+  }
+  return worst;
+}
+
+}  // namespace thimble::testing

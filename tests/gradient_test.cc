@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gradient rule of every op, in a small network around it: all of a
+// Session's f32 gradients against complex-step derivatives of the scalar
+// interpreter.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "gradient_check.h"
+#include "thimble/network.h"
+
+namespace thimble::testing {
+namespace {
+
+constexpr int64_t kBatch = 3;
+constexpr int64_t kClasses = 3;
+// Not square, so that height and width cannot be taken for each other.
+const ImageLayer kImages = {.channels = 2, .height = 6, .width = 5};
+
+// Where the layer under test stands: on an image value that depends on
+// parameters, whose gradient is therefore wanted too.
+using Layers = std::function<ValueId(Network&, ValueId)>;
+
+// Checks the network images -> conv -> `layers` -> logits. `layers` must leave
+// rows; FinishImages makes them of images.
+void Check(const Layers& layers, int64_t count = kBatch, uint64_t seed = 1) {
+  Network net("gradient", kBatch);
+  ValueId x = net.Images(kImages);
+  x = net.Conv2d("before", x, {.channels = 3});
+  const Result<Model> model = net.Finish(layers(net, x));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const double worst = ExpectGradients(*model, FindPoint(*model, count, seed));
+  if (getenv("DBG")) printf("worst %.3f\n", worst);
+}
+
+ValueId FinishImages(Network& net, ValueId x) {
+  return net.Linear("after", net.Flatten(x), kClasses);
+}
+
+void CheckImages(const Layers& layers, int64_t count = kBatch,
+                 uint64_t seed = 1) {
+  Check([&](Network& net,
+            ValueId x) { return FinishImages(net, layers(net, x)); },
+        count, seed);
+}
+
+TEST(Gradient, OfSoftmaxCrossEntropyAndLinearIsExact) {
+  Check([](Network& net, ValueId x) {
+    return net.Linear("fc", net.Flatten(x), kClasses, /*bias=*/false);
+  });
+}
+
+TEST(Gradient, OfConv2dIsExactForKernelsStridesAndPaddings) {
+  for (const ConvLayer& layer :
+       {ConvLayer{.channels = 4, .kernel = 1, .stride = 1, .padding = 0},
+        ConvLayer{.channels = 2, .kernel = 1, .stride = 2, .padding = 0},
+        ConvLayer{.channels = 4, .kernel = 3, .stride = 1, .padding = 1},
+        ConvLayer{.channels = 5, .kernel = 3, .stride = 2, .padding = 1},
+        ConvLayer{.channels = 2, .kernel = 3, .stride = 1, .padding = 0},
+        ConvLayer{.channels = 2, .kernel = 3, .stride = 3, .padding = 2},
+        ConvLayer{.channels = 2, .kernel = 2, .stride = 1, .padding = 1},
+        ConvLayer{.channels = 3, .kernel = 5, .stride = 2, .padding = 2},
+        ConvLayer{.channels = 9, .kernel = 5, .stride = 1, .padding = 0}}) {
+    SCOPED_TRACE("kernel " + std::to_string(layer.kernel) + " stride " +
+                 std::to_string(layer.stride) + " padding " +
+                 std::to_string(layer.padding));
+    CheckImages(
+        [&](Network& net, ValueId x) { return net.Conv2d("conv", x, layer); });
+  }
+}
+
+TEST(Gradient, OfStackedLinearLayersIsExact) {
+  Check([](Network& net, ValueId x) {
+    x = net.Linear("fc1", net.Flatten(x), 7);
+    x = net.Linear("fc2", x, 4, /*bias=*/false);
+    return net.Linear("fc3", x, kClasses);
+  });
+}
+
+TEST(Gradient, OfBiasOnRowsIsExact) {
+  Check([](Network& net, ValueId x) {
+    x = net.Bias("bias", net.Flatten(x));
+    return net.Linear("fc", x, kClasses);
+  });
+}
+
+TEST(Gradient, OfBiasOnImagesIsExact) {
+  CheckImages([](Network& net, ValueId x) { return net.Bias("bias", x); });
+}
+
+TEST(Gradient, OfBatchNormOnRowsIsExact) {
+  Check([](Network& net, ValueId x) {
+    x = net.Linear("fc1", net.Flatten(x), 5);
+    x = net.BatchNorm("bn", x);
+    return net.Linear("fc2", x, kClasses);
+  });
+}
+
+TEST(Gradient, OfBatchNormOnImagesIsExact) {
+  CheckImages(
+      [](Network& net, ValueId x) { return net.BatchNorm("bn", x, 1e-2f); });
+}
+
+TEST(Gradient, OfBatchNormOnInputsAloneIsExact) {
+  // Nothing learned stands before it, so grad_x is not made.
+  Network net("gradient", kBatch);
+  const ValueId x = net.BatchNorm("bn", net.Images(kImages));
+  const Result<Model> model = net.Finish(FinishImages(net, x));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  ExpectGradients(*model, FindPoint(*model, kBatch, 1));
+}
+
+TEST(Gradient, OfBiasUnderBatchNormIsZeroUpToRounding) {
+  CheckImages([](Network& net, ValueId x) {
+    return net.BatchNorm("bn", net.Bias("bias", x));
+  });
+}
+
+// The plan of `layers` uses an op of this name.
+void ExpectUses(const Layers& layers, const char* op_name) {
+  Network net("gradient", kBatch);
+  const ValueId x = net.Conv2d("before", net.Images(kImages), {});
+  const Result<Model> model = net.Finish(layers(net, x));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const Result<Plan> plan = MakePlan(*model, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(std::ranges::any_of(plan->graph().ops(), [&](const Op& op) {
+    return op.def->name() == op_name;
+  })) << op_name;
+}
+
+TEST(Gradient, OfReluIsExactFromItsOutputAndFromItsMask) {
+  // A convolution's gradient reads its input again: the ReLU's output is kept.
+  const Layers output = [](Network& net, ValueId x) {
+    return FinishImages(net, net.Conv2d("conv", net.Relu(x), {.channels = 2}));
+  };
+  ExpectUses(output, "relu-grad");
+  Check(output);
+  // Pooling needs nothing: only the mask remains.
+  const Layers mask = [](Network& net, ValueId x) {
+    return FinishImages(net, net.AveragePool(net.Relu(x)));
+  };
+  ExpectUses(mask, "relu-grad-from-mask");
+  Check(mask);
+}
+
+TEST(Gradient, OfReluThatIsKeptThroughAViewIsExact) {
+  const Layers layers = [](Network& net, ValueId x) {
+    return FinishImages(net, net.Relu(x));
+  };
+  ExpectUses(layers, "relu-grad");
+  Check(layers);
+}
+
+TEST(Gradient, OfPoolingIsExactForOverlapAndPadding) {
+  for (const PoolLayer& layer :
+       {PoolLayer{.kernel = 2, .stride = 2, .padding = 0},
+        PoolLayer{.kernel = 3, .stride = 1, .padding = 1},
+        PoolLayer{.kernel = 3, .stride = 2, .padding = 1},
+        PoolLayer{.kernel = 3, .stride = 2, .padding = 0},
+        PoolLayer{.kernel = 2, .stride = 1, .padding = 1},
+        PoolLayer{.kernel = 2, .stride = 3, .padding = 0},
+        PoolLayer{.kernel = 5, .stride = 4, .padding = 2}}) {
+    SCOPED_TRACE("kernel " + std::to_string(layer.kernel) + " stride " +
+                 std::to_string(layer.stride) + " padding " +
+                 std::to_string(layer.padding));
+    CheckImages([&](Network& net, ValueId x) { return net.MaxPool(x, layer); });
+    CheckImages(
+        [&](Network& net, ValueId x) { return net.AveragePool(x, layer); });
+  }
+}
+
+TEST(Gradient, OfGlobalAveragePoolIsExact) {
+  Check([](Network& net, ValueId x) {
+    return net.Linear("fc", net.GlobalAveragePool(x), kClasses);
+  });
+}
+
+TEST(Gradient, OfAddIsExactForBranchesSharedValuesAndItself) {
+  CheckImages([](Network& net, ValueId x) {
+    return net.Add(x, net.Conv2d("branch", x, {.channels = 3}));
+  });
+  CheckImages([](Network& net, ValueId x) { return net.Add(x, x); });
+  CheckImages([](Network& net, ValueId x) {
+    const ValueId sum = net.Add(x, x);
+    return net.Relu(net.Add(net.Add(sum, x), sum));
+  });
+  Check([](Network& net, ValueId x) {
+    x = net.Flatten(x);
+    const ValueId a = net.Linear("a", x, kClasses);
+    const ValueId b = net.Linear("b", x, kClasses);
+    return net.Add(net.Add(a, b), a);
+  });
+}
+
+TEST(Gradient, OfShortcutIsExactForChannelsAndStrides) {
+  for (const int64_t stride : {1, 2, 3}) {
+    for (const int64_t channels : {3, 5}) {
+      SCOPED_TRACE("stride " + std::to_string(stride) + " channels " +
+                   std::to_string(channels));
+      CheckImages([&](Network& net, ValueId x) {
+        return net.Shortcut(x, channels, stride);
+      });
+    }
+  }
+}
+
+TEST(Gradient, OfAResidualBlockIsExact) {
+  CheckImages([](Network& net, ValueId x) {
+    x = net.Relu(net.BatchNorm("bn0", x));
+    ValueId y = net.Conv2d("conv1", x, {.channels = 4, .stride = 2});
+    y = net.Relu(net.BatchNorm("bn1", y));
+    y = net.BatchNorm("bn2", net.Conv2d("conv2", y, {.channels = 4}));
+    return net.Relu(net.Add(y, net.Shortcut(x, 4, 2)));
+  });
+}
+
+TEST(Gradient, OfParametersBesideTheLossIsNotMade) {
+  Network net("gradient", kBatch);
+  const ValueId x = net.Flatten(net.Images(kImages));
+  const ValueId logits = net.Linear("used", x, kClasses);
+  net.Relu(net.Linear("unused", x, 2));
+  const Result<Model> model = net.Finish(logits);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const Result<Plan> plan = MakePlan(*model, {});
+  ASSERT_TRUE(plan.ok());
+  for (const ParameterState& state : plan->parameters()) {
+    const bool used =
+        plan->graph().value(state.parameter).name.starts_with("used");
+    EXPECT_EQ(state.gradient.valid(), used);
+    EXPECT_EQ(state.velocity.valid(), used);
+  }
+  ExpectGradients(*model, FindPoint(*model, kBatch, 1));
+}
+
+TEST(Gradient, IsThatOfTheRowsABatchHolds) {
+  for (const int64_t count : {1, 2}) {
+    SCOPED_TRACE("rows " + std::to_string(count));
+    CheckImages(
+        [](Network& net, ValueId x) {
+          x = net.MaxPool(net.Relu(net.BatchNorm("bn", x)));
+          return net.Bias("bias", net.Conv2d("conv", x, {.channels = 2}));
+        },
+        count);
+  }
+}
+
+TEST(Gradient, IsExactForBatchOne) {
+  Network net("gradient", 1);
+  ValueId x = net.Relu(net.BatchNorm("bn", net.Images(kImages)));
+  x = net.Relu(net.Linear("fc1", net.Flatten(x), 4));
+  const Result<Model> model = net.Finish(net.Linear("fc2", x, kClasses));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  ExpectGradients(*model, FindPoint(*model, 1, 1));
+}
+
+}  // namespace
+}  // namespace thimble::testing

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The scalar backward pass beside ReferenceNet, in f64, from the kernels'
+// reference gradients. Not an oracle (complex steps are): it is what every
+// value and every gradient can be disturbed in, to see how far f32 roundings
+// carry in a backward pass. One thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference_net.h"
+
+namespace thimble::testing {
+
+class ReferenceBackward {
+ public:
+  // Keeps references to both. With epsilon > 0 every value and gradient that an
+  // op makes is multiplied by a factor in 1 ± epsilon, another for each sample.
+  ReferenceBackward(const Model& model, const Batch& batch, double epsilon,
+                    uint64_t sample)
+      : model_(model),
+        rows_(batch.count),
+        labels_(batch.labels.data()),
+        forward_(model, batch),
+        factors_(epsilon, sample) {
+    if (epsilon > 0) forward_.RoundRandomly(epsilon, sample);
+  }
+
+  LossAndGradients Run(const Tensors& parameters) {
+    forward_.Set(parameters);
+    LossAndGradients result{forward_.Run(), {}};
+    gradients_.clear();
+    for (uint32_t i = 0; i < model_.graph.values().size(); ++i) {
+      gradients_.emplace_back(forward_.At({i}).size());
+    }
+    for (size_t k = model_.graph.ops().size(); k-- > 0;) {
+      Backward(model_.graph.ops()[k]);
+    }
+    for (ValueId id : ParametersOf(model_)) {
+      result.gradients.push_back(gradients_[id.i]);
+    }
+    return result;
+  }
+
+ private:
+  using Tensor = std::vector<double>;
+
+  const double* Value(const Op& op, size_t k) {
+    return forward_.At(op.inputs[k]).data();
+  }
+  const ValueSpec& Spec(const Op& op, size_t k) const {
+    return model_.graph.value(op.inputs[k]).spec;
+  }
+  template <typename Def>
+  const Def& As(const Op& op) const {
+    return static_cast<const Def&>(*op.def);
+  }
+
+  // Calls fill(pointer) on a tensor like input k and adds it, rounded, to that
+  // input's gradient.
+  template <typename F>
+  void Give(const Op& op, size_t k, const F& fill) {
+    Tensor& sum = gradients_[op.inputs[k].i];
+    Tensor made(sum.size());
+    fill(made.data());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += made[i] * factors_.Next();
+  }
+
+  void Backward(const Op& op) {
+    namespace ref = kernels::reference;
+    const ValueSpec& spec = Spec(op, 0);
+    const Shape& shape = spec.shape;
+    const double* g = gradients_[op.outputs[0].i].data();
+    switch (op.def->kind()) {
+      case OpKind::kNormalize:
+        return;  // images are not learned
+      case OpKind::kConv2d: {
+        const auto s = As<ops::Conv2d>(op).ShapeOf(spec, Spec(op, 1));
+        const double *x = Value(op, 0), *w = Value(op, 1);
+        Give(op, 1,
+             [&](double* gw) { ref::Conv2dGradWeight(s, rows_, x, g, gw); });
+        return Give(op, 0, [&](double* gx) {
+          ref::Conv2dGradInput(s, rows_, g, w, gx);
+        });
+      }
+      case OpKind::kLinear: {
+        const kernels::LinearShape s{shape[1], Spec(op, 1).shape[0]};
+        const double *x = Value(op, 0), *w = Value(op, 1);
+        Give(op, 1,
+             [&](double* gw) { ref::LinearGradWeight(s, rows_, x, g, gw); });
+        return Give(op, 0, [&](double* gx) {
+          ref::LinearGradInput(s, rows_, g, w, gx);
+        });
+      }
+      case OpKind::kBias:
+        Give(op, 1, [&](double* gb) {
+          ref::BiasGrad(rows_, shape[1], shape.elements_from(2), g, gb);
+        });
+        return Pass(op, 0, g);
+      case OpKind::kAdd:
+        Pass(op, 0, g);
+        return Pass(op, 1, g);
+      case OpKind::kReshape:
+        return Pass(op, 0, g);
+      case OpKind::kBatchNorm:
+        return BatchNorm(op, g);
+      default:
+        return Give(op, 0, [&](double* gx) { OneInput(op, g, gx); });
+    }
+  }
+
+  void Pass(const Op& op, size_t k, const double* g) {
+    Tensor& sum = gradients_[op.inputs[k].i];
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += g[i];
+  }
+
+  void BatchNorm(const Op& op, const double* g) {
+    Tensor gx(gradients_[op.inputs[0].i].size());
+    Tensor gamma(gradients_[op.inputs[1].i].size()), beta(gamma.size());
+    kernels::reference::BatchNormGrad(
+        ops::BatchNormShapeOf(Spec(op, 0)), rows_,
+        As<ops::BatchNorm>(op).attributes().epsilon, Value(op, 0), Value(op, 1),
+        Value(op, 3), Value(op, 4), g, gx.data(), gamma.data(), beta.data());
+    const Tensor* made[] = {&gx, &gamma, &beta};
+    for (size_t k = 0; k < 3; ++k) {
+      Give(op, k, [&](double* to) {
+        std::copy(made[k]->begin(), made[k]->end(), to);
+      });
+    }
+  }
+
+  void OneInput(const Op& op, const double* g, double* gx) {
+    namespace ref = kernels::reference;
+    const ValueSpec& spec = Spec(op, 0);
+    const Shape& shape = spec.shape;
+    switch (op.def->kind()) {
+      case OpKind::kRelu: {
+        const Tensor& y = forward_.At(op.outputs[0]);
+        return ref::ReluGradFromOutput(static_cast<int64_t>(y.size()), y.data(),
+                                       g, gx);
+      }
+      case OpKind::kMaxPool: {
+        const auto s = ops::PoolShapeOf(spec, As<ops::MaxPool>(op).window());
+        Tensor y(forward_.At(op.outputs[0]).size());
+        std::vector<uint8_t> winner(y.size());
+        ref::MaxPool(s, rows_, Value(op, 0), y.data(), winner.data());
+        return ref::MaxPoolGrad(s, rows_, winner.data(), g, gx);
+      }
+      case OpKind::kAveragePool:
+        return ref::AveragePoolGrad(
+            ops::PoolShapeOf(spec, As<ops::AveragePool>(op).window()), rows_, g,
+            gx);
+      case OpKind::kGlobalAveragePool:
+        return ref::GlobalAveragePoolGrad(rows_, shape[1],
+                                          shape.elements_from(2), g, gx);
+      case OpKind::kShortcut:
+        return ref::ShortcutGrad(As<ops::Shortcut>(op).ShapeOf(spec), rows_, g,
+                                 gx);
+      case OpKind::kSoftmaxCrossEntropy:
+        return ref::SoftmaxCrossEntropyGrad(
+            rows_, shape[1], Value(op, 0), labels_,
+            1.0 / static_cast<double>(rows_), gx);
+      default:
+        TH_CHECK(false && "not an op of a model's graph");
+    }
+  }
+
+  class Factors {
+   public:
+    Factors(double epsilon, uint64_t sample)
+        : epsilon_(epsilon), sample_(sample) {}
+    double Next() {
+      if (epsilon_ == 0) return 1;
+      return 1 + epsilon_ * static_cast<double>(kernels::testing::TestValue(
+                                sample_ * 1000 + 998, next_++));
+    }
+
+   private:
+    double epsilon_;
+    uint64_t sample_;
+    uint64_t next_ = 0;
+  };
+
+  const Model& model_;
+  int64_t rows_;
+  const int32_t* labels_;
+  ReferenceNet<double> forward_;
+  Factors factors_;
+  std::vector<Tensor> gradients_;  // by the model's value ids
+};
+
+}  // namespace thimble::testing
