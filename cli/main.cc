@@ -3,6 +3,7 @@
 // The command-line tool: a thin layer over the public headers.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
 #include <string>
 
 #include "commands.h"
@@ -56,4 +57,12 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace thimble::cli
 
-int main(int argc, char** argv) { return thimble::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  // Our own code throws nothing; libraries may, where memory runs out.
+  try {
+    return thimble::cli::Main(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "thimble: %s\n", e.what());
+    return 1;
+  }
+}

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "thimble/rss.h"
@@ -44,7 +45,7 @@ void Progress::OnStep(const StepEvent& event) {
     std::snprintf(accuracy, sizeof(accuracy), " best %.2f%%",
                   100.0 * best_accuracy_);
   }
-  const auto left = static_cast<long long>(event.seconds_left + 0.5);
+  const auto left = std::llround(event.seconds_left);
   char line[256];
   Send(fd_, line,
        std::snprintf(line, sizeof(line),

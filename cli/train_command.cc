@@ -21,7 +21,10 @@ struct Flags {
   PlanFlags plan;
   DataFlags data;
   TrainOptions train;
-  double learning_rate = 0;  // 0: the model's own
+  // Unset: the model's own, see PresetOf.
+  double learning_rate = 0;
+  std::string schedule;
+  int64_t epochs = 0;
   bool json = false;
 };
 
@@ -39,11 +42,14 @@ void StopOnSignals() {
   signal(SIGPIPE, SIG_IGN);
 }
 
-double DefaultRate(const std::string& model) {
-  for (const ModelName& m : ModelNames()) {
-    if (m.name == model) return m.learning_rate;
-  }
-  return 0.1;
+TrainOptions WithPreset(const Flags& flags) {
+  const TrainingPreset preset = PresetOf(flags.plan.model);
+  TrainOptions options = flags.train;
+  options.learning_rate =
+      flags.learning_rate > 0 ? flags.learning_rate : preset.learning_rate;
+  options.schedule = flags.schedule.empty() ? preset.schedule : flags.schedule;
+  options.epochs = flags.epochs > 0 ? flags.epochs : preset.epochs;
+  return options;
 }
 
 std::string Percent(double share) {
@@ -91,10 +97,7 @@ int Run(const Flags& flags) {
   auto plan = MakePlan(*model, plan_options);
   if (!plan.ok()) return Report(plan.status());
 
-  TrainOptions options = flags.train;
-  options.learning_rate = flags.learning_rate > 0
-                              ? flags.learning_rate
-                              : DefaultRate(flags.plan.model);
+  TrainOptions options = WithPreset(flags);
   options.stop = &g_stop;
   StopOnSignals();
   const int fd = flags.json ? STDERR_FILENO : STDOUT_FILENO;
@@ -113,7 +116,9 @@ int Run(const Flags& flags) {
 void AddTrainFlags(CLI::App& command, Flags& flags) {
   TrainOptions& train = flags.train;
   auto* epochs = command.add_option(
-      "--epochs", train.epochs, "Passes over the training images (default 10)");
+      "--epochs", flags.epochs,
+      "Passes over the training images (default: the model's own, 10 for small "
+      "ones); schedules stretch or shrink with it");
   epochs->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
   command
       .add_option("--steps", train.steps, "Steps to train, instead of epochs")
@@ -124,9 +129,9 @@ void AddTrainFlags(CLI::App& command, Flags& flags) {
                   "Base learning rate (default: the model's own)")
       ->check(CLI::PositiveNumber);
   command.add_option(
-      "--schedule", train.schedule,
-      "constant, cosine (default), or steps:0.5=0.2,0.75=0.04 (from half of "
-      "the run on 0.2 of the rate, …)");
+      "--schedule", flags.schedule,
+      "constant, cosine, or steps:0.5=0.2,0.75=0.04 (from half of the run on "
+      "0.2 of the rate, …; default: the model's own)");
   command
       .add_option("--warmup", train.warmup_steps,
                   "Steps in which the rate rises linearly (default 0)")

@@ -18,7 +18,11 @@ target_include_directories(thimble_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(thimble_flags INTERFACE Threads::Threads)
 
-# thimble_module(NAME SOURCES a.cc … DEPENDS graph … [PRIVATE_LIBS fmt::fmt-header-only …])
+# Compiled once: see the file.
+add_library(thimble_fmt STATIC ${PROJECT_SOURCE_DIR}/src/base/fmt.cc)
+target_link_libraries(thimble_fmt PRIVATE thimble_flags)
+
+# thimble_module(NAME SOURCES a.cc … DEPENDS graph … [PRIVATE_LIBS thimble_fmt …])
 function(thimble_module NAME)
   cmake_parse_arguments(M "" "" "SOURCES;DEPENDS;PRIVATE_LIBS" ${ARGN})
   add_library(thimble_${NAME} STATIC ${M_SOURCES})

@@ -31,8 +31,7 @@ void Check(const Layers& layers, int64_t count = kBatch, uint64_t seed = 1) {
   x = net.Conv2d("before", x, {.channels = 3});
   const Result<Model> model = net.Finish(layers(net, x));
   ASSERT_TRUE(model.ok()) << model.status().message();
-  const double worst = ExpectGradients(*model, FindPoint(*model, count, seed));
-  if (getenv("DBG")) printf("worst %.3f\n", worst);
+  ExpectGradients(*model, FindPoint(*model, count, seed));
 }
 
 ValueId FinishImages(Network& net, ValueId x) {
@@ -197,7 +196,7 @@ TEST(Gradient, OfAddIsExactForBranchesSharedValuesAndItself) {
 
 TEST(Gradient, OfShortcutIsExactForChannelsAndStrides) {
   for (const int64_t stride : {1, 2, 3}) {
-    for (const int64_t channels : {3, 5}) {
+    for (const int64_t channels : {2, 3, 5}) {
       SCOPED_TRACE("stride " + std::to_string(stride) + " channels " +
                    std::to_string(channels));
       CheckImages([&](Network& net, ValueId x) {

@@ -207,29 +207,23 @@ class ReferenceNet {
   }
 
   void Relu(const Op& op, const T* x, T* y) {
-    const bool learned = learned_[op.inputs[0].i];
     for (int64_t i = 0; i < Size(op.inputs[0]); ++i) {
       const double real = std::real(x[i]);
       y[i] = real > 0 ? x[i] : T(0);
-      // A zero made by another ReLU or by padding stays one.
-      if (learned && x[i] != T(0)) NoteKink(std::abs(real));
+      NoteKink(op, std::abs(real));
     }
   }
 
   void MaxPool(const Op& op, const ValueSpec& spec, const T* x, T* y) {
-    const bool learned = learned_[op.inputs[0].i];
     int64_t started = -1;
     kernels::reference::ForEachWindow(
         ops::PoolShapeOf(spec, As<ops::MaxPool>(op).window()), batch_.count,
         [&](int64_t out, int64_t in, int64_t) {
           if (out == started) {
-            // Of candidates in any order, the closest two are compared too or
-            // one of them was beaten by more. Zeros stay zeros, as above.
-            const bool zeros = x[in] == T(0) && y[out] == T(0);
-            if (learned && !zeros) {
-              NoteKink(std::abs(std::real(x[in]) - std::real(y[out])));
-            }
-            if (!(std::real(x[in]) > std::real(y[out]))) return;
+            // The largest two meet here, in whatever order they come.
+            const double lead = std::real(x[in]) - std::real(y[out]);
+            NoteKink(op, std::abs(lead));
+            if (!(lead > 0)) return;
           }
           started = out;
           y[out] = x[in];
@@ -243,7 +237,10 @@ class ReferenceNet {
     }
   }
 
-  void NoteKink(double distance) {
+  // Exact zeros and ties are no danger: they come from a ReLU, from padding or
+  // from equal pixels, f32 finds them equal too, and the first one wins.
+  void NoteKink(const Op& op, double distance) {
+    if (distance == 0 || !learned_[op.inputs[0].i]) return;
     kink_margin_ = std::min(kink_margin_, distance);
   }
 

@@ -20,14 +20,23 @@ struct ModelOptions {
   int64_t classes = 10;
 };
 
-// `name` is one of ModelNames(). Unknown names are refused with the list.
+// `name` is one of ModelNames(), or follows the pattern of one (wrn-28-2).
+// Unknown names are refused with the list.
 Result<Model> BuildModel(const std::string& name, const ModelOptions& options);
 
 struct ModelName {
   std::string_view name;
   std::string_view what;
-  double learning_rate;  // one that trains it well with the other defaults
 };
 std::vector<ModelName> ModelNames();
+
+// Settings that train a model well.
+struct TrainingPreset {
+  double learning_rate = 0.1;
+  std::string schedule = "cosine";
+  int64_t epochs = 10;
+};
+// The default one for a name that BuildModel does not know.
+TrainingPreset PresetOf(const std::string& name);
 
 }  // namespace thimble

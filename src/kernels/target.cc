@@ -41,8 +41,8 @@ TargetList Detect() {
 }
 
 const TargetList& Detected() {
-  static const TargetList list = Detect();
-  return list;
+  static const TargetList kDetected = Detect();
+  return kDetected;
 }
 
 // The target that THIMBLE_TARGET names, else the best; -1 where there is none.

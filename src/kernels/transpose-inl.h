@@ -2,12 +2,11 @@
 //
 // Transposition of f32 matrices, which also serves other families. Included
 // once per SIMD target, after <hwy/highway.h>; hence no `#pragma once`.
-#if defined(THIMBLE_KERNELS_MATMUL_TRANSPOSE_INL_H_) == \
-    defined(HWY_TARGET_TOGGLE)
-#ifdef THIMBLE_KERNELS_MATMUL_TRANSPOSE_INL_H_
-#undef THIMBLE_KERNELS_MATMUL_TRANSPOSE_INL_H_
+#if defined(THIMBLE_KERNELS_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef THIMBLE_KERNELS_TRANSPOSE_INL_H_
+#undef THIMBLE_KERNELS_TRANSPOSE_INL_H_
 #else
-#define THIMBLE_KERNELS_MATMUL_TRANSPOSE_INL_H_
+#define THIMBLE_KERNELS_TRANSPOSE_INL_H_
 #endif
 
 #include <hwy/highway.h>

@@ -1,29 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "models/mlp_cnn.h"
+#include "models/wrn.h"
 #include "thimble/model.h"
 
 namespace thimble {
 namespace {
 
-struct Entry {
-  ModelName name;
-  Result<Model> (*build)(const ModelOptions&);
-};
-
-constexpr Entry kModels[] = {
-    {{"mlp", "two hidden layers of 256 and 128", 0.05}, models::BuildMlp},
-    {{"cnn", "four 3x3 convolutions with batch norm, 16 to 64 channels", 0.1},
-     models::BuildCnn},
+constexpr ModelName kModels[] = {
+    {"mlp", "two hidden layers of 256 and 128"},
+    {"cnn", "four 3x3 convolutions with batch norm, 16 to 64 channels"},
+    {"wrn-D-K",
+     "wide residual network of depth D = 6n+4 and width K, e.g. wrn-28-2"},
 };
 
 }  // namespace
 
 std::vector<ModelName> ModelNames() {
-  std::vector<ModelName> names;
-  for (const Entry& entry : kModels) names.push_back(entry.name);
-  return names;
+  return {std::begin(kModels), std::end(kModels)};
 }
 
 Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
@@ -31,13 +27,24 @@ Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
     return Status::Usage(fmt::format(
         "a classifier needs at least 2 classes, got {}", options.classes));
   }
+  if (name == "mlp") return models::BuildMlp(options);
+  if (name == "cnn") return models::BuildCnn(options);
+  TH_ASSIGN_OR_RETURN(const auto wrn, models::ParseWrnName(name));
+  if (wrn.has_value()) return models::BuildWrn(name, *wrn, options);
   std::string known;
-  for (const Entry& entry : kModels) {
-    if (entry.name.name == name) return entry.build(options);
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name.name);
+  for (const ModelName& model : kModels) {
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", model.name);
   }
   return Status::Usage(
       fmt::format("unknown model '{}'; the models are: {}", name, known));
+}
+
+TrainingPreset PresetOf(const std::string& name) {
+  TrainingPreset preset;
+  if (name == "mlp") preset.learning_rate = 0.05;
+  const auto wrn = models::ParseWrnName(name);
+  if (wrn.ok() && wrn->has_value()) preset = models::WrnPreset(**wrn);
+  return preset;
 }
 
 }  // namespace thimble

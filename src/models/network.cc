@@ -24,9 +24,22 @@ namespace {
 // Extents and products stay far below this; larger ones are typing errors, and
 // refusing them here keeps every later product of sizes from overflowing.
 constexpr int64_t kMaxExtent = int64_t{1} << 24;
-constexpr int64_t kMaxElements = int64_t{1} << 40;
+constexpr int64_t kMaxElements = int64_t{1} << 38;
 
 bool InRange(int64_t extent) { return extent >= 1 && extent <= kMaxExtent; }
+
+// Every extent and the product of all of them.
+bool IsReasonable(const Shape& shape) {
+  int64_t product = 1;
+  for (size_t axis = 0; axis < shape.rank(); ++axis) {
+    if (!InRange(shape[axis])) return false;
+    // Both factors are far below 2^63 / the other's limit.
+    static_assert(kMaxElements <= INT64_MAX / kMaxExtent);
+    product *= shape[axis];
+    if (product > kMaxElements) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -58,10 +71,11 @@ std::string Network::Unnamed(const char* kind) {
 ValueId Network::Parameter(const std::string& name, const Shape& shape,
                            Init init, Role role) {
   if (!status_.ok()) return {};
-  for (size_t axis = 0; axis < shape.rank(); ++axis) {
-    if (InRange(shape[axis])) continue;
-    Fail(fmt::format("'{}': every extent must be between 1 and {}, got {}",
-                     name, kMaxExtent, shape.ToString()));
+  if (!IsReasonable(shape)) {
+    Fail(
+        fmt::format("'{}': a shape {} is not possible; extents go from 1 to "
+                    "{}, elements up to {}",
+                    name, shape.ToString(), kMaxExtent, kMaxElements));
     return {};
   }
   for (const Value& v : model_.graph.values()) {
@@ -86,8 +100,8 @@ ValueId Network::AddLayer(const std::string& name,
     return {};
   }
   const Shape& shape = model_.graph.value((*made)[0]).spec.shape;
-  if (shape.elements() > kMaxElements) {
-    Fail(fmt::format("'{}': {} is too large", name, shape.ToString()));
+  if (!IsReasonable(shape)) {
+    Fail(fmt::format("'{}': a result {} is too large", name, shape.ToString()));
     return {};
   }
   return (*made)[0];
@@ -99,10 +113,12 @@ ValueId Network::Images(const ImageLayer& layer) {
     Fail("Images was called twice; a network has one input");
     return {};
   }
-  if (!InRange(layer.channels) || !InRange(layer.height) ||
-      !InRange(layer.width)) {
-    Fail(fmt::format("images [{}, {}, {}] are not possible", layer.channels,
-                     layer.height, layer.width));
+  const Shape shape{batch_, layer.channels, layer.height, layer.width};
+  if (!IsReasonable(shape)) {
+    Fail(
+        fmt::format("images {} are not possible; extents go from 1 to {}, "
+                    "elements up to {}",
+                    shape.ToString(), kMaxExtent, kMaxElements));
     return {};
   }
   for (const auto* list : {&layer.mean, &layer.stddev}) {
@@ -129,10 +145,8 @@ ValueId Network::Images(const ImageLayer& layer) {
     scale.push_back(1.0f / stddev);
     shift.push_back(-at(layer.mean) / stddev);
   }
-  model_.images = model_.graph.AddValue(
-      "images",
-      {{batch_, layer.channels, layer.height, layer.width}, DType::kU8, true},
-      Role::kInput);
+  model_.images =
+      model_.graph.AddValue("images", {shape, DType::kU8, true}, Role::kInput);
   return AddLayer(
       "normalize",
       std::make_shared<ops::Normalize>(std::move(scale), std::move(shift)),

@@ -37,7 +37,8 @@ Result<std::vector<ValueSpec>> Conv2d::Infer(
         x.shape.ToString(), DTypeName(x.dtype), w.shape.ToString(),
         DTypeName(w.dtype)));
   }
-  if (stride_ < 1 || padding_ < 0) {
+  // The upper limit keeps the sums of extents below from overflowing.
+  if (stride_ < 1 || padding_ < 0 || padding_ > (int64_t{1} << 32)) {
     return Status::Usage(fmt::format(
         "needs stride >= 1 and padding >= 0, got stride {} and padding {}",
         stride_, padding_));

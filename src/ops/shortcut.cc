@@ -16,10 +16,10 @@ kernels::ShortcutShape Shortcut::ShapeOf(const ValueSpec& x) const {
 Result<std::vector<ValueSpec>> Shortcut::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[0];
-  if (!IsF32(x, 4) || stride_ < 1 || out_channels_ < x.shape[1]) {
+  if (!IsF32(x, 4) || stride_ < 1 || out_channels_ < 1) {
     return Status::Usage(fmt::format(
-        "needs f32 images [N, C, H, W], stride >= 1 and at least C channels "
-        "out, got {}, stride {} and {} channels",
+        "needs f32 images [N, C, H, W], stride >= 1 and a channel out, got "
+        "{}, stride {} and {} channels",
         x.shape.ToString(), stride_, out_channels_));
   }
   const kernels::ShortcutShape s = ShapeOf(x);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // shortcut: x [N, C, H, W] -> [N, C', ⌈H/s⌉, ⌈W/s⌉]: every s-th row and column,
-// then C'−C channels of zeros (the identity across a change of shape). Backward
-// needs nothing of the forward pass.
+// then C'−C channels of zeros, or only the first C' channels (the identity
+// across a change of shape). Backward needs nothing of the forward pass.
 #pragma once
 
 #include "graph/op.h"

@@ -72,6 +72,15 @@ class Simulation {
       }
     }
     const auto buffers = plan_.buffers();
+    for (const Buffer& b : buffers) {
+      if (b.offset + b.bytes > plan_.arena_bytes() ||
+          b.offset % kAlignment != 0) {
+        return Status::Failed(fmt::format(
+            "buffer '{}' at [{}, {}) is outside of the arena of {} bytes or "
+            "not aligned",
+            b.name, b.offset, b.offset + b.bytes, plan_.arena_bytes()));
+      }
+    }
     for (size_t a = 0; a < buffers.size(); ++a) {
       for (size_t b = a + 1; b < buffers.size(); ++b) {
         if (buffers[a].live.begin < buffers[b].live.end &&
@@ -178,6 +187,13 @@ class Simulation {
     const auto clash = [&](const char* what) {
       return Status::Failed(fmt::format("op '{}': {}", op.name, what));
     };
+    const size_t needed =
+        TotalBytes(op.def->Scratch(plan_.graph().InputSpecs(op),
+                                   plan_.graph().OutputSpecs(op)),
+                   plan_.options().threads);
+    const size_t given =
+        s.scratch.has_value() ? plan_.buffers()[*s.scratch].bytes : 0;
+    if (given < needed) return clash("scratch is missing or too small");
     if (s.scratch.has_value()) {
       const Buffer& b = plan_.buffers()[*s.scratch];
       const Range scratch{b.offset, b.offset + b.bytes};

@@ -41,11 +41,11 @@ Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
     if (!plan.graph().op(scheduled.op).def->IsView()) {
       step.run = Bind(MakeBindContext(plan, scheduled, arena, pool));
     }
-    // State lives to the end of time and never expires.
+    // What lives to the end of time is state, or what the host reads then.
     for (uint32_t b = 0; b < plan.buffers().size(); ++b) {
-      const Interval live = plan.buffers()[b].live;
-      const bool state = live.begin == 0 && live.end == plan.schedule().size();
-      if (poison && live.end == t + 1 && !state) step.expiring.push_back(b);
+      const uint32_t end = plan.buffers()[b].live.end;
+      const bool held = end == plan.schedule().size();
+      if (poison && end == t + 1 && !held) step.expiring.push_back(b);
     }
     phases_[static_cast<size_t>(scheduled.phase)].push_back(std::move(step));
   }

@@ -18,8 +18,8 @@
 
 #include "kernels/conv/pass.h"
 #include "kernels/conv/tile-inl.h"
-#include "kernels/transpose-inl.h"
 #include "kernels/simd-inl.h"
+#include "kernels/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {

@@ -158,7 +158,9 @@ void ShortcutGrad(const ShortcutShape& shape, int64_t images,
           const int64_t i = p / shape.in_channels;
           const int64_t c = p % shape.in_channels;
           const float* from = grad_y + (i * shape.out_channels + c) * out;
-          if (shape.stride == 1) {
+          if (c >= shape.out_channels) {
+            std::memset(grad_x + p * in, 0, bytes);
+          } else if (shape.stride == 1) {
             std::memcpy(grad_x + p * in, from, bytes);
           } else {
             spread(shape, from, grad_x + p * in);

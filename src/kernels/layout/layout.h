@@ -15,7 +15,7 @@ struct ShortcutShape {
   int64_t in_channels = 1;
   int64_t height = 1;
   int64_t width = 1;
-  int64_t out_channels = 1;  // ≥ in_channels
+  int64_t out_channels = 1;  // fewer than in_channels: the last are dropped
   int64_t stride = 1;
 
   int64_t out_height() const { return (height + stride - 1) / stride; }

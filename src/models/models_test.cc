@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "models/wrn.h"
+#include "thimble/model.h"
+
+namespace thimble {
+namespace {
+
+const ImageLayer kCifar = {.channels = 3, .height = 32, .width = 32};
+
+TEST(Models, WideResidualNetworksHaveThePapersParameterCounts) {
+  const std::pair<const char*, int64_t> expected[] = {
+      {"wrn-28-2", 1'456'858},  {"wrn-22-2", 1'068'890}, {"wrn-16-2", 680'922},
+      {"wrn-10-2", 292'954},    {"wrn-28-1.5", 821'466}, {"wrn-28-1", 366'938},
+      {"wrn-28-0.75", 207'498}, {"wrn-28-0.5", 93'274}};
+  for (const auto& [name, parameters] : expected) {
+    auto model = BuildModel(name, {.batch = 2, .images = kCifar});
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    EXPECT_EQ(model->graph.ParameterCount(), parameters) << name;
+    EXPECT_EQ(model->name, name);
+  }
+}
+
+TEST(Models, WideResidualNetworksStartByFanOut) {
+  auto model = BuildModel("wrn-28-2", {.batch = 1, .images = kCifar});
+  ASSERT_TRUE(model.ok());
+  for (const Value& value : model->graph.values()) {
+    if (value.name == "stage1.block2.conv1.weight") {
+      EXPECT_NEAR(value.init.value, 0.0833, 5e-5);
+    }
+    if (value.name == "stage3.block4.conv2.weight") {
+      EXPECT_NEAR(value.init.value, 0.0417, 5e-5);
+    }
+  }
+}
+
+TEST(Models, UnknownNamesAndImpossibleShapesAreRefused) {
+  for (const char* name :
+       {"", "vgg", "wrn", "wrn-28", "wrn-27-2", "wrn-4-2", "wrn-28-0",
+        "wrn-28--1", "wrn-28-2x", "wrn-28-nan", "wrn-6010-2", "wrn-28-1e9"}) {
+    EXPECT_EQ(BuildModel(name, {.batch = 1, .images = kCifar}).status().code(),
+              StatusCode::kUsage)
+        << name;
+  }
+}
+
+TEST(Models, PresetsFollowThePaper) {
+  EXPECT_EQ(PresetOf("wrn-28-2").learning_rate, 0.05);
+  EXPECT_EQ(PresetOf("wrn-28-0.5").learning_rate, 0.1);
+  EXPECT_EQ(PresetOf("wrn-28-2").epochs, 200);
+  EXPECT_EQ(PresetOf("cnn").schedule, "cosine");
+}
+
+}  // namespace
+}  // namespace thimble

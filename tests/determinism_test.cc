@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training the same model on the same data gives the same weights, bit for bit,
+// whatever the number of threads, with expired buffers poisoned, and again; on
+// each SIMD target.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/testing.h"
+#include "thimble/data.h"
+#include "thimble/model.h"
+#include "thimble/plan.h"
+#include "thimble/trainer.h"
+
+namespace thimble::testing {
+namespace {
+
+// Every second pixel of the synthetic images, and few of them: what is tested
+// does not need more, and tests under sanitizers are slow.
+class SmallSynthetic final : public Dataset {
+ public:
+  explicit SmallSynthetic(std::unique_ptr<Dataset> full)
+      : Dataset({.name = "small",
+                 .spec = {1, kSide, kSide, full->spec().classes},
+                 .train_size = 96,
+                 .test_size = 10,
+                 .mean = {full->mean().begin(), full->mean().end()},
+                 .stddev = {full->stddev().begin(), full->stddev().end()}}),
+        full_(std::move(full)) {}
+
+ private:
+  static constexpr int64_t kSide = 14;
+
+  Status ReadRecord(Split split, int64_t index, std::span<uint8_t> image,
+                    int32_t* label) const override {
+    std::array<uint8_t, 4 * kSide * kSide> all;
+    const Status status = full_->Read(split, index, all, label);
+    for (size_t i = 0; i < image.size(); ++i) {
+      image[i] = all[i / kSide * 4 * kSide + i % kSide * 2];
+    }
+    return status;
+  }
+
+  std::unique_ptr<Dataset> full_;
+};
+
+class DeterminismTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    auto full = OpenDataset("synthetic", {});
+    ASSERT_TRUE(full.ok()) << full.status().message();
+    data_ = std::make_unique<SmallSynthetic>(*std::move(full));
+  }
+
+  // The hash of the weights after 50 steps: six epochs and a bit, of batches
+  // of which the last one is smaller.
+  std::string WeightsAfterTraining(int threads, bool poison, uint64_t seed) {
+    ModelOptions model_options;
+    model_options.batch = 13;
+    model_options.images = {.channels = 1, .height = 14, .width = 14};
+    const Result<Model> model = BuildModel(GetParam(), model_options);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    PlanOptions plan_options;
+    plan_options.threads = threads;
+    plan_options.optimizer = {.weight_decay = 1e-4f, .nesterov = true};
+    const Result<Plan> plan = MakePlan(*model, plan_options);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    TrainOptions options;
+    options.steps = 50;
+    options.seed = seed;
+    options.learning_rate = 0.05;
+    options.keep_last = true;
+    options.poison = poison;
+    const Result<TrainSummary> summary = Train(*plan, *data_, options, nullptr);
+    EXPECT_TRUE(summary.ok()) << summary.status().message();
+    EXPECT_EQ(summary->steps, 50);
+    EXPECT_EQ(summary->weights_sha256.size(), 64u);
+    return summary->weights_sha256;
+  }
+
+  std::unique_ptr<Dataset> data_;
+};
+
+TEST_P(DeterminismTest, OneSetOfWeightsForThreadsAndPoison) {
+  kernels::testing::ForEachTarget([this] {
+    const std::string weights = WeightsAfterTraining(1, false, 1);
+    EXPECT_EQ(WeightsAfterTraining(2, false, 1), weights) << "2 threads";
+    EXPECT_EQ(WeightsAfterTraining(3, false, 1), weights) << "3 threads";
+    EXPECT_EQ(WeightsAfterTraining(1, true, 1), weights) << "poison";
+  });
+}
+
+TEST_P(DeterminismTest, AnotherSeedGivesOtherWeights) {
+  EXPECT_NE(WeightsAfterTraining(1, false, 1),
+            WeightsAfterTraining(1, false, 2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DeterminismTest,
+                         ::testing::Values("mlp", "cnn"),
+                         [](const auto& model) {
+                           return std::string(model.param);
+                         });
+
+}  // namespace
+}  // namespace thimble::testing

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What holds for the plan of every network, over random ones, and what a run
+// says must not depend on how the plan uses memory or threads.
+// THIMBLE_RANDOM_NETS sets their number.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gradient_check.h"
+#include "random_net.h"
+#include "thimble/plan.h"
+#include "thimble/session.h"
+
+namespace thimble::testing {
+namespace {
+
+uint64_t RandomNets() {
+  const char* text = std::getenv("THIMBLE_RANDOM_NETS");
+  return text == nullptr ? 500 : std::strtoull(text, nullptr, 10);
+}
+
+// Runs body(model, seed) for each random network.
+template <typename F>
+void ForEachNet(uint64_t nets, int64_t scale, const F& body) {
+  for (uint64_t seed = 0; seed < nets; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed) +
+                 " scale=" + std::to_string(scale));
+    const Result<Model> model = RandomNet(seed, scale).Build();
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    body(*model, seed);
+    if (::testing::Test::HasFailure()) return;  // one is enough to look at
+  }
+}
+
+Plan PlanOf(const Model& model, bool inplace, int threads) {
+  PlanOptions options;
+  options.inplace = inplace;
+  options.threads = threads;
+  Result<Plan> plan = MakePlan(model, options);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return *std::move(plan);
+}
+
+size_t MostLive(const Plan& plan) {
+  size_t most = 0;
+  for (uint32_t t = 0; t < plan.schedule().size(); ++t) {
+    size_t live = 0;
+    for (const Buffer& b : plan.buffers()) {
+      if (b.live.begin <= t && t < b.live.end) live += b.bytes;
+    }
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+void ExpectSound(const Plan& plan) {
+  const Status status = ValidatePlan(plan);
+  EXPECT_TRUE(status.ok()) << status.message() << "\n" << plan.Explain();
+  size_t sum = 0;
+  for (const Buffer& b : plan.buffers()) sum += b.bytes;
+  EXPECT_EQ(plan.lower_bound(), MostLive(plan));
+  EXPECT_LE(plan.lower_bound(), plan.arena_bytes());
+  EXPECT_LE(plan.arena_bytes(), sum);
+  size_t roles = 0;
+  for (size_t role = 0; role < kRoles; ++role) {
+    roles += plan.peak_bytes(static_cast<Role>(role));
+  }
+  EXPECT_EQ(roles, plan.lower_bound());
+}
+
+TEST(PlanProperty, EveryPlanIsValidAndBetweenMostLiveAndSum) {
+  uint64_t smaller = 0;
+  const auto check = [&](const Model& model, uint64_t) {
+    for (const int threads : {1, 2, 3}) {
+      const Plan in_place = PlanOf(model, true, threads);
+      const Plan apart = PlanOf(model, false, threads);
+      ExpectSound(in_place);
+      ExpectSound(apart);
+      EXPECT_LE(in_place.lower_bound(), apart.lower_bound());
+      if (in_place.arena_bytes() < apart.arena_bytes()) ++smaller;
+    }
+  };
+  ForEachNet(RandomNets(), 1, check);
+  ForEachNet(RandomNets() / 5, 8, check);
+  EXPECT_GT(smaller, 0u) << "overwriting inputs never saved anything";
+}
+
+TEST(PlanProperty, PlansOfRandomNetsAreCloseToTheirLowerBound) {
+  uint64_t nets = 0;
+  uint64_t exact = 0;
+  double worst = 1;
+  ForEachNet(RandomNets() / 2, 8, [&](const Model& model, uint64_t) {
+    const Plan plan = PlanOf(model, true, 1);
+    const double ratio = static_cast<double>(plan.arena_bytes()) /
+                         static_cast<double>(plan.lower_bound());
+    ++nets;
+    if (plan.arena_bytes() == plan.lower_bound()) ++exact;
+    worst = std::max(worst, ratio);
+  });
+  RecordProperty("exact", std::to_string(exact));
+  RecordProperty("worst", std::to_string(worst));
+  // Measured; a change that places worse must be noticed.
+  EXPECT_GE(exact * 100, nets * 95);
+  EXPECT_LE(worst, 1.1);
+}
+
+TEST(PlanProperty, TheSameNetworkGetsTheSamePlan) {
+  ForEachNet(RandomNets() / 5, 8, [](const Model& model, uint64_t seed) {
+    const std::string text = PlanOf(model, true, 2).Explain();
+    EXPECT_EQ(PlanOf(model, true, 2).Explain(), text);
+    const Result<Model> again = RandomNet(seed, 8).Build();
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(PlanOf(*again, true, 2).Explain(), text);
+  });
+}
+
+// Everything that a run leaves behind, bit for bit.
+struct Trace {
+  std::vector<float> losses;
+  std::vector<int64_t> correct;
+  std::vector<float> state;  // parameters, velocities, running statistics
+
+  friend bool operator==(const Trace& a, const Trace& b) {
+    const auto same = [](const std::vector<float>& x,
+                         const std::vector<float>& y) {
+      return x.size() == y.size() &&
+             std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    };
+    return same(a.losses, b.losses) && a.correct == b.correct &&
+           same(a.state, b.state);
+  }
+};
+
+// Three steps, the middle one with a batch that is not full, and evaluations.
+Trace TraceOf(const Model& model, const Plan& plan, bool poison,
+              uint64_t seed) {
+  auto created = Session::Create(plan, {.poison = poison});
+  EXPECT_TRUE(created.ok()) << created.status().message();
+  Session& session = **created;
+  session.Initialize(seed);
+  LoadParameters(RandomParameters(model, seed), session);
+  Trace trace;
+  const auto note = [&trace](const BatchResult& result) {
+    trace.losses.push_back(result.loss);
+    trace.correct.push_back(result.correct);
+  };
+  const int64_t full = plan.batch();
+  const int64_t part = (full + 1) / 2;
+  for (const int64_t count : {full, part, full}) {
+    const uint64_t step = trace.losses.size();
+    note(Differentiate(RandomBatch(model, count, seed + step), session));
+    session.Update(0.01f);
+    note(Evaluate(RandomBatch(model, full + 1 - count, seed), session));
+  }
+  const auto keep = [&](ValueId v) {
+    const auto values = session.Floats(v);
+    trace.state.insert(trace.state.end(), values.begin(), values.end());
+  };
+  for (const ParameterState& p : plan.parameters()) {
+    keep(p.parameter);
+    if (p.velocity.valid()) keep(p.velocity);
+  }
+  for (ValueId v : plan.statistics()) keep(v);
+  return trace;
+}
+
+void ExpectOneResult(uint64_t nets, int64_t scale) {
+  ForEachNet(nets, scale, [](const Model& model, uint64_t seed) {
+    const Plan plan = PlanOf(model, true, 1);
+    const Trace plain = TraceOf(model, plan, false, seed);
+    for (const float loss : plain.losses) ASSERT_TRUE(std::isfinite(loss));
+    for (const float x : plain.state) ASSERT_TRUE(std::isfinite(x));
+    EXPECT_TRUE(TraceOf(model, plan, true, seed) == plain) << "poison";
+    const Plan apart = PlanOf(model, false, 1);
+    EXPECT_TRUE(TraceOf(model, apart, false, seed) == plain)
+        << "nothing in place";
+    // Threads cost most of the time where there are fewer cores than them.
+    if (seed % 5 != 0) return;
+    const Plan threads = PlanOf(model, true, 3);
+    EXPECT_TRUE(TraceOf(model, threads, false, seed) == plain) << "3 threads";
+  });
+}
+
+TEST(PlanProperty, ResultsDoNotDependOnPoisonSharedBytesOrThreads) {
+  ExpectOneResult(RandomNets(), 1);
+  // Fewer large ones: they take longer, but their buffers are on top of each
+  // other and not under one kernel's scratch.
+  ExpectOneResult(RandomNets() / 20, 4);
+}
+
+TEST(PlanProperty, GradientsAreExact) {
+  const uint64_t nets = std::min<uint64_t>(100, RandomNets());
+  ForEachNet(nets, 1, [](const Model& model, uint64_t seed) {
+    const int64_t count =
+        seed % 2 == 0 ? model.batch() : (model.batch() + 1) / 2;
+    ExpectGradients(model, FindPoint(model, count, seed * 1000));
+  });
+}
+
+}  // namespace
+}  // namespace thimble::testing
