@@ -73,6 +73,7 @@ Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
 Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
   ModelOptions options;
   options.batch = flags.batch;
+  options.images = PresetOf(flags.model).images;
   if (data != nullptr) {
     const ImageSpec& spec = data->spec();
     options.images = {spec.channels,

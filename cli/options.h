@@ -38,7 +38,7 @@ int ThreadsOrDefault(int threads);
 
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags);
 
-// For the data set's images, or 28×28 grey ones of 10 classes without one.
+// For the data set's images, or those that the model is meant for without one.
 Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data);
 
 // Everything but the budget, which callers check when they have the plan.

@@ -6,6 +6,8 @@
 // carry in a backward pass. One thread.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -116,12 +118,34 @@ class ReferenceBackward {
   }
 
   void BatchNorm(const Op& op, const double* g) {
+    namespace ref = kernels::reference;
+    const auto shape = ops::BatchNormShapeOf(Spec(op, 0));
+    const double epsilon = As<ops::BatchNorm>(op).attributes().epsilon;
+    const double *x = Value(op, 0), *scale = Value(op, 1);
+    const double *mean = Value(op, 3), *variance = Value(op, 4);
     Tensor gx(gradients_[op.inputs[0].i].size());
     Tensor gamma(gradients_[op.inputs[1].i].size()), beta(gamma.size());
-    kernels::reference::BatchNormGrad(
-        ops::BatchNormShapeOf(Spec(op, 0)), rows_,
-        As<ops::BatchNorm>(op).attributes().epsilon, Value(op, 0), Value(op, 1),
-        Value(op, 3), Value(op, 4), g, gx.data(), gamma.data(), beta.data());
+    ref::BatchNormGrad(shape, rows_, static_cast<float>(epsilon), x, scale,
+                       mean, variance, g, gx.data(), gamma.data(), beta.data());
+    // The same formula again with each term disturbed: terms can be much larger
+    // than their sum.
+    Tensor sum_g(beta.size()), sum_gx(beta.size());
+    const auto normal = [&](size_t c, int64_t at) {
+      return (x[at] - mean[c]) / std::sqrt(variance[c] + epsilon);
+    };
+    ref::ForEachPixel(shape, rows_, [&](int64_t channel, int64_t at) {
+      const auto c = static_cast<size_t>(channel);
+      sum_g[c] += g[at] * factors_.Next();
+      sum_gx[c] += g[at] * normal(c, at) * factors_.Next();
+    });
+    const double count = static_cast<double>(rows_ * shape.pixels);
+    ref::ForEachPixel(shape, rows_, [&](int64_t channel, int64_t at) {
+      const auto c = static_cast<size_t>(channel);
+      gx[static_cast<size_t>(at)] =
+          scale[c] / std::sqrt(variance[c] + epsilon) *
+          (g[at] * factors_.Next() - sum_g[c] / count * factors_.Next() -
+           normal(c, at) * sum_gx[c] / count * factors_.Next());
+    });
     const Tensor* made[] = {&gx, &gamma, &beta};
     for (size_t k = 0; k < 3; ++k) {
       Give(op, k, [&](double* to) {

@@ -30,8 +30,9 @@ struct ModelName {
 };
 std::vector<ModelName> ModelNames();
 
-// Settings that train a model well.
+// Settings that train a model well, and the images that it is meant for.
 struct TrainingPreset {
+  ImageLayer images;
   double learning_rate = 0.1;
   std::string schedule = "cosine";
   int64_t epochs = 10;

@@ -73,6 +73,12 @@ struct ParameterState {
   ValueId parameter, gradient, velocity;  // velocity may be invalid
 };
 
+// What the first paper's rule would count (src/planner/paper.h). Beside our
+// own figures, never mixed with them.
+struct PaperBytes {
+  int64_t model = 0, optimizer = 0, activation = 0, total = 0;
+};
+
 struct PlanParts {
   std::string model;
   Graph graph;  // executable ops of all phases
@@ -90,6 +96,7 @@ struct PlanParts {
   std::array<size_t, kRoles> peak_bytes{};  // by role, at peak_time
   int64_t flops_step = 0;                   // forward and backward as executed
   int64_t flops_recompute = 0;
+  PaperBytes paper;
 };
 
 class Plan {
@@ -122,6 +129,7 @@ class Plan {
   const Op& peak_op() const;
   int64_t flops_step() const { return parts_.flops_step; }
   int64_t flops_recompute() const { return parts_.flops_recompute; }
+  const PaperBytes& paper() const { return parts_.paper; }
 
   // REQUIRES: v belongs to graph().
   const Buffer& BufferOf(ValueId v) const;

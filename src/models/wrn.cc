@@ -71,6 +71,7 @@ Result<Model> BuildWrn(const std::string& name, const WrnShape& shape,
 
 TrainingPreset WrnPreset(const WrnShape& shape) {
   TrainingPreset preset;
+  preset.images = {.channels = 3, .height = 32, .width = 32};
   preset.learning_rate = shape.width <= 0.5 ? 0.1 : 0.05;
   // Epochs 60, 120 and 160 of 200, each a fifth of the rate before.
   preset.schedule = "steps:0.3=0.2,0.6=0.04,0.8=0.008";

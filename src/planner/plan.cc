@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/buffers.h"
+#include "planner/paper.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
 #include "thimble/size.h"
@@ -109,6 +110,7 @@ Plan Build(const Model& model, const PlanOptions& options) {
   parts.graph = std::move(program.graph);
   FindPeak(parts);
   CountFlops(parts);
+  parts.paper = planner::PaperAccounting(model, options.optimizer);
   return Plan(std::move(parts));
 }
 

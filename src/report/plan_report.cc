@@ -56,8 +56,11 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
       {"model", shares.model},           {"optimizer", shares.optimizer},
       {"activation", shares.activation}, {"workspace", shares.workspace},
       {"input", shares.input},           {"statistics", shares.statistics}};
-  json["paper_bytes"] = nullptr;
-  json["paper_flops_ratio"] = nullptr;
+  json["paper_bytes"] = {{"model", plan.paper().model},
+                         {"optimizer", plan.paper().optimizer},
+                         {"activation", plan.paper().activation},
+                         {"total", plan.paper().total}};
+  json["paper_flops_ratio"] = 1.0;  // `none` computes nothing twice
   json["flops"] = {{"step", plan.flops_step()},
                    {"recompute", plan.flops_recompute()},
                    {"ratio", FlopsRatio(plan)}};

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/paper.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "graph/op.h"
+
+namespace thimble::planner {
+namespace {
+
+constexpr int64_t kF32Bits = 32;
+
+bool StoresItsInput(OpKind kind) {
+  return kind == OpKind::kConv2d || kind == OpKind::kLinear ||
+         kind == OpKind::kBatchNorm || kind == OpKind::kSoftmaxCrossEntropy;
+}
+
+// Hands its output's gradient on as it is.
+bool PassesGradient(OpKind kind) {
+  return kind == OpKind::kAdd || kind == OpKind::kShortcut ||
+         kind == OpKind::kReshape || kind == OpKind::kBias;
+}
+
+class Accountant {
+ public:
+  explicit Accountant(const Model& model) : graph_(model.graph) {
+    learned_.resize(graph_.values().size());
+    readers_.resize(graph_.values().size());
+    gradients_.resize(graph_.values().size());
+  }
+
+  // Peak of the activations, in bits per batch.
+  int64_t PeakBits() {
+    Forward();
+    for (size_t k = graph_.ops().size(); k-- > 0;) Backward(graph_.ops()[k]);
+    return peak_;
+  }
+
+ private:
+  int64_t Bits(ValueId v) const {
+    return kF32Bits * graph_.value(v).spec.shape.elements();
+  }
+
+  void Forward() {
+    for (size_t i = 0; i < learned_.size(); ++i) {
+      learned_[i] = graph_.values()[i].role == Role::kParameter;
+    }
+    for (const Op& op : graph_.ops()) {
+      bool learned = false;
+      for (ValueId v : op.inputs) learned = learned || learned_[v.i];
+      for (ValueId v : op.outputs) learned_[v.i] = learned;
+      const OpKind kind = op.def->kind();
+      if (StoresItsInput(kind) && readers_[op.inputs[0].i]++ == 0) {
+        stored_ += Bits(op.inputs[0]);
+      }
+      stored_ += MaskBits(op);
+    }
+  }
+
+  // What an op stores besides tensors: a bit for each ReLU element, the place
+  // of the largest in each pooling window.
+  int64_t MaskBits(const Op& op) const {
+    const int64_t elements = graph_.value(op.outputs[0]).spec.shape.elements();
+    if (op.def->kind() == OpKind::kRelu) return elements;
+    if (op.def->kind() == OpKind::kMaxPool) return 8 * elements;
+    return 0;
+  }
+
+  void Backward(const Op& op) {
+    const OpKind kind = op.def->kind();
+    if (!learned_[op.outputs[0].i]) return;
+    const std::set<uint32_t> incoming = gradients_[op.outputs[0].i];
+    if (PassesGradient(kind)) {
+      for (ValueId v : op.inputs) {
+        if (!learned_[v.i] || graph_.value(v).role == Role::kParameter)
+          continue;
+        gradients_[v.i].insert(incoming.begin(), incoming.end());
+      }
+      gradients_[op.outputs[0].i].clear();
+      return;
+    }
+    // Several contributions are summed into one tensor when it is consumed.
+    gradients_[op.outputs[0].i].clear();
+    const bool is_loss = kind == OpKind::kSoftmaxCrossEntropy;
+    const ValueId of = is_loss ? op.inputs[0] : op.outputs[0];
+    std::set<uint32_t> waiting;
+    for (const auto& set : gradients_) waiting.insert(set.begin(), set.end());
+    int64_t live = stored_ + Bits(of);
+    for (uint32_t tensor : waiting) {
+      // Where the only contribution also waits elsewhere, it is one tensor.
+      if (incoming.size() == 1 && *incoming.begin() == tensor) continue;
+      live += sizes_[tensor];
+    }
+    peak_ = std::max(peak_, live);
+
+    if (StoresItsInput(kind) && --readers_[op.inputs[0].i] == 0) {
+      stored_ -= Bits(op.inputs[0]);
+    }
+    stored_ -= MaskBits(op);
+    if (learned_[op.inputs[0].i]) {
+      gradients_[op.inputs[0].i].insert(static_cast<uint32_t>(sizes_.size()));
+      sizes_.push_back(Bits(op.inputs[0]));
+    }
+  }
+
+  const Graph& graph_;
+  std::vector<bool> learned_;  // a parameter stands behind the value
+  std::vector<int> readers_;   // ops whose backward reads the value
+  // Gradient tensors that wait at a value; sizes_ gives their bits.
+  std::vector<std::set<uint32_t>> gradients_;
+  std::vector<int64_t> sizes_;
+  int64_t stored_ = 0;
+  int64_t peak_ = 0;
+};
+
+}  // namespace
+
+PaperBytes PaperAccounting(const Model& model, const OptimizerSpec& optimizer) {
+  PaperBytes paper;
+  const int64_t parameters = 4 * model.graph.ParameterCount();
+  paper.model = parameters;
+  for (const Op& op : model.graph.ops()) {
+    if (op.def->kind() != OpKind::kBatchNorm) continue;
+    // Running and batch mean and variance, and a step counter.
+    paper.model += 4 * 4 * model.graph.value(op.inputs[1]).spec.shape[0] + 8;
+  }
+  paper.optimizer = parameters * (optimizer.momentum != 0.0f ? 2 : 1);
+  paper.activation = (Accountant(model).PeakBits() + 7) / 8;
+  paper.total = paper.model + paper.optimizer + paper.activation;
+  return paper;
+}
+
+}  // namespace thimble::planner
