@@ -73,6 +73,10 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
       {"steps", std::to_string(summary.steps)},
       {"weights sha256", summary.weights_sha256.substr(0, 16)},
   };
+  if (summary.resumed_step > 0) {
+    std::printf("\nwent on after step %lld",
+                static_cast<long long>(summary.resumed_step));
+  }
   std::printf("\n%s, batch %lld, %d thread%s%s\n", plan.model().c_str(),
               static_cast<long long>(plan.batch()), plan.options().threads,
               plan.options().threads == 1 ? "" : "s",
@@ -143,6 +147,9 @@ void AddTrainFlags(CLI::App& command, Flags& flags) {
   command.add_option("--out", train.out_dir,
                      "Folder for the weights (safetensors), written after each "
                      "epoch and on Ctrl-C");
+  command.add_flag("--resume", train.resume,
+                   "Go on from the checkpoint in --out, bit for bit; start "
+                   "anew where there is none");
   command.add_option("--log", train.log_path, "File for JSON lines");
   command.add_flag("--poison", train.poison,
                    "Debugging: fill expired buffers with NaNs; slower, same "

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "thimble/plan.h"
 #include "thimble/status.h"
@@ -38,6 +39,8 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   const Plan& plan() const;
+  // The SIMD target in use ("avx2"); bits are promised per target.
+  std::string_view target() const;
 
   // Sets parameters and statistics to their initial values (a function of the
   // seed and the parameter's position alone) and the optimizer's state to zero.

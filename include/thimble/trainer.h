@@ -58,8 +58,12 @@ struct TrainOptions {
   int64_t warmup_steps = 0;
   // A last partial batch is trained on too, not dropped.
   bool keep_last = false;
-  bool poison = false;   // see SessionOptions
-  std::string out_dir;   // weights go here at each epoch's end; empty: nowhere
+  bool poison = false;  // see SessionOptions
+  std::string out_dir;  // weights and checkpoint, at each epoch's end and on
+                        // a stop; empty: nowhere
+  // Go on from the checkpoint in out_dir, to the same bits as a run that was
+  // never stopped; start anew where there is none.
+  bool resume = false;
   std::string log_path;  // JSON lines; empty: none
   // Set to true from outside (a signal handler) to end after the current step.
   const std::atomic<bool>* stop = nullptr;
@@ -74,7 +78,8 @@ struct TrainSummary {
   double best_test_accuracy = std::numeric_limits<double>::quiet_NaN();
   double test_accuracy = std::numeric_limits<double>::quiet_NaN();  // the last
   double final_train_loss = std::numeric_limits<double>::quiet_NaN();
-  int64_t steps = 0;
+  int64_t steps = 0;         // of the whole run, before a resume too
+  int64_t resumed_step = 0;  // 0: started anew
   std::string weights_sha256;
   std::string weights_path;  // empty without out_dir
   bool stopped = false;      // by TrainOptions::stop

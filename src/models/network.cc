@@ -162,8 +162,10 @@ ValueId Network::Conv2d(const std::string& name, ValueId x,
                      shape.ToString()));
     return {};
   }
-  const auto fan_out =
-      static_cast<float>(layer.kernel * layer.kernel * layer.channels);
+  // In floats: extents are checked by Parameter, and may be anything here.
+  const float fan_out = static_cast<float>(layer.kernel) *
+                        static_cast<float>(layer.kernel) *
+                        static_cast<float>(layer.channels);
   const ValueId weight = Parameter(
       name + ".weight", {layer.channels, shape[1], layer.kernel, layer.kernel},
       {Init::Kind::kNormal, std::sqrt(2.0f / fan_out)});

@@ -74,6 +74,10 @@ Session::~Session() = default;
 
 const Plan& Session::plan() const { return impl_->plan; }
 
+std::string_view Session::target() const {
+  return kernels::TargetName(kernels::ActiveTarget());
+}
+
 void Session::Initialize(uint64_t seed) {
   const Graph& graph = plan().graph();
   uint32_t stream = 0;

@@ -43,10 +43,11 @@ std::string_view Line(char (&buffer)[kLineBytes], const Parts&... parts) {
 
 }  // namespace
 
-Result<Log> Log::Open(const std::string& path) {
+Result<Log> Log::Open(const std::string& path, bool append) {
   if (path.empty()) return Log(FileDescriptor());
+  const int mode = append ? O_APPEND : O_TRUNC;
   const int fd =
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+      open(path.c_str(), O_WRONLY | O_CREAT | mode | O_CLOEXEC, 0666);
   if (fd < 0) {
     return Status::Failed(fmt::format(
         "cannot write the log {}: {}; name a file in a folder that exists and "
@@ -78,6 +79,10 @@ void Log::Start(std::string_view plan_json, std::string_view data,
   WriteLine(fmt::format(
       "{{\"event\":\"start\",\"data\":{},\"seed\":{},\"plan\":{}}}\n", name,
       seed, plan_json));
+}
+
+void Log::Resume(int64_t step) {
+  WriteLine(fmt::format("{{\"event\":\"resume\",\"step\":{}}}\n", step));
 }
 
 void Log::Step(const StepEvent& event) {

@@ -16,11 +16,14 @@ namespace thimble::train {
 
 class Log {
  public:
-  // Truncates `path`; an empty path makes a log that drops everything.
-  static Result<Log> Open(const std::string& path);
+  // Truncates `path`, or appends to it; an empty path makes a log that drops
+  // everything.
+  static Result<Log> Open(const std::string& path, bool append);
 
   // `plan_json` is one JSON object.
   void Start(std::string_view plan_json, std::string_view data, uint64_t seed);
+  // A run that goes on after `step` steps.
+  void Resume(int64_t step);
   void Step(const StepEvent& event);
   void Epoch(const EpochEvent& event);
   void Summary(const TrainSummary& summary);

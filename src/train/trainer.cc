@@ -15,6 +15,7 @@
 #include "thimble/report.h"
 #include "thimble/rss.h"
 #include "thimble/session.h"
+#include "train/checkpoint.h"
 #include "train/log.h"
 #include "train/weights.h"
 
@@ -53,6 +54,9 @@ Status CheckOptions(const TrainOptions& options, const Plan& plan,
   if (!(options.learning_rate > 0) || !std::isfinite(options.learning_rate)) {
     return Status::Usage(fmt::format(
         "the learning rate must be above 0, got {}", options.learning_rate));
+  }
+  if (options.resume && options.out_dir.empty()) {
+    return Status::Usage("--resume needs --out, the folder to go on from");
   }
   if (options.warmup_steps < 0) {
     return Status::Usage("the warm-up cannot be shorter than 0 steps");
@@ -134,9 +138,10 @@ class Run {
     summary_.rss_base_bytes = CurrentRssBytes();
     ResetPeakRss();
     TH_ASSIGN_OR_RETURN(session_, Session::Create(plan_, {options_.poison}));
-    session_->Initialize(options_.seed);
-    log_.Start(PlanJson(plan_, std::nullopt), data_.name(), options_.seed);
-    while (step_ < steps_ && !Stopped()) TH_RETURN_IF_ERROR(Epoch());
+    TH_RETURN_IF_ERROR(Start());
+    while ((now_.step < steps_ || now_.epoch_images > 0) && !Stopped()) {
+      TH_RETURN_IF_ERROR(Epoch());
+    }
     return Finish();
   }
 
@@ -146,62 +151,104 @@ class Run {
            options_.stop->load(std::memory_order_relaxed);
   }
 
+  Status Start() {
+    if (options_.resume && train::HasCheckpoint(options_.out_dir)) {
+      TH_ASSIGN_OR_RETURN(
+          now_, train::LoadCheckpoint(options_.out_dir, *session_, Settings()));
+      summary_.resumed_step = now_.step;
+      log_.Resume(now_.step);
+      return Status::Ok();
+    }
+    session_->Initialize(options_.seed);
+    log_.Start(PlanJson(plan_, std::nullopt), data_.name(), options_.seed);
+    return Status::Ok();
+  }
+
+  // Everything that decides bits. Threads and budget do not.
+  train::Settings Settings() const {
+    const OptimizerSpec& optimizer = plan_.options().optimizer;
+    return {{"model", plan_.model()},
+            {"batch", std::to_string(plan_.batch())},
+            {"data", data_.name()},
+            {"training images", std::to_string(data_.size(Split::kTrain))},
+            {"seed", std::to_string(options_.seed)},
+            {"learning rate", fmt::format("{}", options_.learning_rate)},
+            {"schedule", options_.schedule},
+            {"warm-up", std::to_string(options_.warmup_steps)},
+            {"steps", std::to_string(steps_)},
+            {"keep-last", options_.keep_last ? "yes" : "no"},
+            {"momentum", fmt::format("{}", optimizer.momentum)},
+            {"weight decay", fmt::format("{}", optimizer.weight_decay)},
+            {"nesterov", optimizer.nesterov ? "yes" : "no"},
+            {"SIMD target", std::string(session_->target())}};
+  }
+
+  // Trains what is left of an epoch, then tests. After a resume it may begin in
+  // the middle, or with nothing left but the test.
   Status Epoch() {
     const Clock::time_point start = Clock::now();
-    const int64_t epoch = step_ / steps_per_epoch_;
-    const int64_t begin = step_;
+    const int64_t begin = now_.step;
+    const int64_t epoch =
+        (begin - (now_.epoch_images > 0 ? 1 : 0)) / steps_per_epoch_;
     const int64_t end = std::min(steps_, (epoch + 1) * steps_per_epoch_);
     const KeyedPermutation order(
         static_cast<uint64_t>(data_.size(Split::kTrain)),
         RandomStream(options_.seed, static_cast<uint64_t>(epoch), kOrderStream)
             .Key());
-    double loss = 0;
-    int64_t correct = 0;
     int64_t images = 0;
-    while (step_ < end && !Stopped()) {
-      const int64_t first = (step_ - epoch * steps_per_epoch_) * plan_.batch();
-      const int64_t count =
-          std::min(plan_.batch(), data_.size(Split::kTrain) - first);
-      TH_RETURN_IF_ERROR(Feed(
-          data_, Split::kTrain, first, count,
-          [&order](int64_t i) {
-            return static_cast<int64_t>(order(static_cast<uint64_t>(i)));
-          },
-          session_->train_images(), session_->train_labels()));
-      const double rate = schedule_.Rate(options_.learning_rate, step_, steps_,
-                                         options_.warmup_steps);
-      const BatchResult result = session_->Differentiate(count);
-      if (!std::isfinite(result.loss)) return Diverged();
-      session_->Update(static_cast<float>(rate));
-      ++step_;
-      loss += static_cast<double>(result.loss);
-      correct += result.correct;
-      images += count;
-      summary_.final_train_loss = static_cast<double>(result.loss);
-      const double seconds = SecondsSince(start);
-      TellStep(epoch, result.loss, rate, static_cast<double>(images) / seconds);
+    while (now_.step < end && !Stopped()) {
+      TH_RETURN_IF_ERROR(Step(epoch, order, start, &images));
     }
-    if (step_ == begin) return Status::Ok();
     const double seconds = SecondsSince(start);
     images_ += images;
     train_seconds_ += seconds;
-    const auto steps = static_cast<double>(step_ - begin);
-    return EndEpoch(
-        start, {.epoch = epoch + 1,
-                .train_loss = loss / steps,
-                .train_accuracy =
-                    static_cast<double>(correct) / static_cast<double>(images),
-                .images_per_second = static_cast<double>(images) / seconds});
+    if (Stopped()) return Save();
+    const auto steps = static_cast<double>(end - epoch * steps_per_epoch_);
+    EpochEvent event;
+    event.epoch = epoch + 1;
+    event.train_loss = now_.epoch_loss / steps;
+    event.train_accuracy = static_cast<double>(now_.epoch_correct) /
+                           static_cast<double>(now_.epoch_images);
+    event.images_per_second = static_cast<double>(images) / seconds;
+    return EndEpoch(start, event);
+  }
+
+  Status Step(int64_t epoch, const KeyedPermutation& order,
+              Clock::time_point start, int64_t* images) {
+    const int64_t first =
+        (now_.step - epoch * steps_per_epoch_) * plan_.batch();
+    const int64_t count =
+        std::min(plan_.batch(), data_.size(Split::kTrain) - first);
+    TH_RETURN_IF_ERROR(Feed(
+        data_, Split::kTrain, first, count,
+        [&order](int64_t i) {
+          return static_cast<int64_t>(order(static_cast<uint64_t>(i)));
+        },
+        session_->train_images(), session_->train_labels()));
+    const double rate = schedule_.Rate(options_.learning_rate, now_.step,
+                                       steps_, options_.warmup_steps);
+    const BatchResult result = session_->Differentiate(count);
+    if (!std::isfinite(result.loss)) return Diverged();
+    session_->Update(static_cast<float>(rate));
+    ++now_.step;
+    now_.epoch_loss += static_cast<double>(result.loss);
+    now_.epoch_correct += result.correct;
+    now_.epoch_images += count;
+    now_.final_train_loss = static_cast<double>(result.loss);
+    *images += count;
+    TellStep(epoch, result.loss, rate,
+             static_cast<double>(*images) / SecondsSince(start));
+    return Status::Ok();
   }
 
   void TellStep(int64_t epoch, float loss, double rate, double speed) {
-    const int64_t left = (steps_ - step_) * plan_.batch();
+    const int64_t left = (steps_ - now_.step) * plan_.batch();
     const StepEvent event{
         .epoch = epoch + 1,
         .epochs = (steps_ + steps_per_epoch_ - 1) / steps_per_epoch_,
-        .step = step_,
+        .step = now_.step,
         .steps = steps_,
-        .step_in_epoch = step_ - epoch * steps_per_epoch_,
+        .step_in_epoch = now_.step - epoch * steps_per_epoch_,
         .steps_per_epoch = steps_per_epoch_,
         .loss = static_cast<double>(loss),
         .learning_rate = rate,
@@ -212,30 +259,35 @@ class Run {
   }
 
   Status EndEpoch(Clock::time_point start, EpochEvent event) {
-    // Before the test: what a stop in the middle of it must not lose.
-    if (!options_.out_dir.empty()) TH_RETURN_IF_ERROR(Save());
     auto test = Test(*session_, data_, options_.stop);
-    if (!test.ok()) return Stopped() ? Status::Ok() : test.status();
+    if (!test.ok()) return Stopped() ? Save() : test.status();
     event.test_loss = test->loss;
     event.test_accuracy = test->accuracy;
     event.seconds = SecondsSince(start);
-    summary_.test_accuracy = test->accuracy;
-    if (!(summary_.best_test_accuracy >= test->accuracy)) {
-      summary_.best_test_accuracy = test->accuracy;
+    now_.test_accuracy = test->accuracy;
+    if (!(now_.best_test_accuracy >= test->accuracy)) {
+      now_.best_test_accuracy = test->accuracy;
     }
+    now_.epoch_loss = 0;
+    now_.epoch_correct = 0;
+    now_.epoch_images = 0;
+    TH_RETURN_IF_ERROR(Save());
     log_.Epoch(event);
     if (observer_ != nullptr) observer_->OnEpoch(event);
     return Status::Ok();
   }
 
   Status Save() {
+    if (options_.out_dir.empty()) return Status::Ok();
     const train::WeightsInfo info{
         plan_.model(),
         data_.spec(),
         {data_.mean().begin(), data_.mean().end()},
         {data_.stddev().begin(), data_.stddev().end()}};
     TH_RETURN_IF_ERROR(
-        train::SaveWeights(options_.out_dir, *session_, info, step_));
+        train::SaveWeights(options_.out_dir, *session_, info, now_.step));
+    TH_RETURN_IF_ERROR(
+        train::SaveCheckpoint(options_.out_dir, *session_, now_, Settings()));
     saved_ = true;
     return Status::Ok();
   }
@@ -244,14 +296,17 @@ class Run {
     return Status::Failed(fmt::format(
         "the loss is no longer a number at step {}; nothing of this step was "
         "applied{}. A lower --lr (it is {:g}) or a --warmup usually helps",
-        step_ + 1,
+        now_.step + 1,
         saved_ ? ", and the weights of the last finished epoch are kept" : "",
         options_.learning_rate));
   }
 
   Result<TrainSummary> Finish() {
     summary_.stopped = Stopped();
-    summary_.steps = step_;
+    summary_.steps = now_.step;
+    summary_.best_test_accuracy = now_.best_test_accuracy;
+    summary_.test_accuracy = now_.test_accuracy;
+    summary_.final_train_loss = now_.final_train_loss;
     summary_.images_per_second =
         train_seconds_ > 0 ? static_cast<double>(images_) / train_seconds_ : 0;
     summary_.rss_peak_bytes = PeakRssBytes();
@@ -273,7 +328,7 @@ class Run {
   std::unique_ptr<Session> session_;
   int64_t steps_per_epoch_ = 0;
   int64_t steps_ = 0;
-  int64_t step_ = 0;  // finished ones
+  train::Progress now_;
   int64_t images_ = 0;
   double train_seconds_ = 0;
   bool saved_ = false;  // weights of this run are on disk
@@ -295,7 +350,9 @@ Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
   if (!options.out_dir.empty()) {
     TH_RETURN_IF_ERROR(train::PrepareOutDir(options.out_dir));
   }
-  TH_ASSIGN_OR_RETURN(train::Log log, train::Log::Open(options.log_path));
+  const bool goes_on = options.resume && train::HasCheckpoint(options.out_dir);
+  TH_ASSIGN_OR_RETURN(train::Log log,
+                      train::Log::Open(options.log_path, goes_on));
   return Run(plan, data, options, schedule, log, observer).Go();
 }
 

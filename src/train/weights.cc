@@ -9,27 +9,10 @@
 #include "base/files.h"
 #include "base/sha256.h"
 #include "store/safetensors.h"
+#include "train/state.h"
 
 namespace thimble::train {
 namespace {
-
-std::vector<ValueId> SavedValues(const Plan& plan) {
-  std::vector<ValueId> values;
-  for (const ParameterState& p : plan.parameters()) {
-    values.push_back(p.parameter);
-  }
-  values.insert(values.end(), plan.statistics().begin(),
-                plan.statistics().end());
-  return values;
-}
-
-TensorInfo InfoOf(const Value& value) {
-  TensorInfo info{value.name, "F32", {}};
-  for (size_t axis = 0; axis < value.spec.shape.rank(); ++axis) {
-    info.shape.push_back(static_cast<uint64_t>(value.spec.shape[axis]));
-  }
-  return info;
-}
 
 std::string JoinFloats(const std::vector<float>& values) {
   return fmt::format("{:.9g}", fmt::join(values, ","));
@@ -71,8 +54,8 @@ Status SaveWeights(const std::string& dir, Session& session,
                    const WeightsInfo& info, int64_t steps) {
   const Graph& graph = session.plan().graph();
   std::vector<TensorView> views;
-  for (ValueId v : SavedValues(session.plan())) {
-    views.push_back({InfoOf(graph.value(v)), session.Bytes(v)});
+  for (ValueId v : ModelState(session.plan())) {
+    views.push_back({TensorInfoOf(graph.value(v)), session.Bytes(v)});
   }
   return WriteSafetensors(WeightsPath(dir), views,
                           {{"format", "thimble-weights-1"},
@@ -122,25 +105,15 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
 Status LoadWeights(const std::string& dir, Session& session) {
   TH_ASSIGN_OR_RETURN(const SafetensorsReader reader,
                       SafetensorsReader::Open(WeightsPath(dir)));
-  const Graph& graph = session.plan().graph();
-  for (ValueId v : SavedValues(session.plan())) {
-    const TensorInfo want = InfoOf(graph.value(v));
-    const SafetensorsReader::Tensor* have = reader.Find(want.name);
-    if (have == nullptr || have->info.dtype != want.dtype ||
-        have->info.shape != want.shape) {
-      return Status::Failed(fmt::format(
-          "{}: tensor '{}' is missing or not F32 {}; the file belongs to "
-          "another model",
-          reader.path(), want.name, graph.value(v).spec.shape.ToString()));
-    }
-    TH_RETURN_IF_ERROR(reader.ReadTensor(want.name, session.Bytes(v)));
+  for (ValueId v : ModelState(session.plan())) {
+    TH_RETURN_IF_ERROR(ReadTensorInto(reader, session, v));
   }
   return Status::Ok();
 }
 
 std::string WeightsSha256(Session& session) {
   Sha256 hash;
-  for (ValueId v : SavedValues(session.plan())) hash.Update(session.Bytes(v));
+  for (ValueId v : ModelState(session.plan())) hash.Update(session.Bytes(v));
   return Hex(hash.Final());
 }
 

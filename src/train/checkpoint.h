@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training checkpoint: DIR/checkpoint.safetensors holds everything that the
+// next bit of a run depends on. Randomness is a function of the seed and the
+// step, so besides parameters, statistics and optimizer state that is the step,
+// and the settings, which must be the same when the run goes on.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "thimble/session.h"
+#include "thimble/status.h"
+
+namespace thimble::train {
+
+// Where a run stands after `step` steps, and what it has reported so far.
+struct Progress {
+  int64_t step = 0;
+  // Of the epoch that the next step belongs to.
+  double epoch_loss = 0;
+  int64_t epoch_correct = 0;
+  int64_t epoch_images = 0;
+  // Of the whole run.
+  double best_test_accuracy = std::numeric_limits<double>::quiet_NaN();
+  double test_accuracy = std::numeric_limits<double>::quiet_NaN();
+  double final_train_loss = std::numeric_limits<double>::quiet_NaN();
+};
+
+// Name and value of everything that decides bits: model, data, seed, rates, …
+using Settings = std::map<std::string, std::string>;
+
+std::string CheckpointPath(const std::string& dir);
+bool HasCheckpoint(const std::string& dir);
+
+// Streamed from the arena, checksummed, replaced atomically.
+Status SaveCheckpoint(const std::string& dir, Session& session,
+                      const Progress& progress, const Settings& settings);
+
+// Fails, saying which, where a setting differs from what the checkpoint was
+// made with, and where the file is damaged. The session's state is undefined
+// then.
+Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
+                                const Settings& settings);
+
+}  // namespace thimble::train

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A run that is stopped or killed and resumed ends in the same bits as one that
+// was not.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/test_folder.h"
+#include "run_cli.h"
+
+namespace thimble {
+namespace {
+
+using Json = nlohmann::json;
+using Args = std::vector<std::string>;
+
+// Four epochs of 64 steps.
+Args TrainArgs(const std::string& dir) {
+  return {"train", "mlp",      "--data", "synthetic", "--batch",
+          "64",    "--epochs", "4",      "--threads", "2",
+          "--out", dir,        "--json"};
+}
+
+Json Finish(Args args) {
+  args.push_back("--resume");
+  const CliResult result = RunCli(args);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return Json::parse(result.out, nullptr, false);
+}
+
+// Starts a run, and sends `signal` after `delay` microseconds.
+void Interrupt(const Args& args, const TestFolder& folder, int signal,
+               int delay) {
+  Args resumed = args;
+  resumed.push_back("--resume");
+  const int pid = StartCli(resumed, folder.File("stdout"));
+  usleep(static_cast<useconds_t>(delay));
+  kill(pid, signal);
+  WaitCli(pid);
+}
+
+TEST(Resume, EndsInTheSameBitsAfterStopsAndKills) {
+  TestFolder folder;
+  const Json whole = Finish(TrainArgs(folder.File("whole")));
+  EXPECT_EQ(whole["steps"], 256);
+  for (int signal : {SIGINT, SIGKILL}) {
+    const Args args = TrainArgs(folder.File(std::to_string(signal)));
+    // Growing pauses: whatever the machine's speed, some fall into the middle
+    // of an epoch, of a save, of a test.
+    for (int round = 1; round <= 6; ++round) {
+      Interrupt(args, folder, signal, 30'000 * round);
+    }
+    const Json resumed = Finish(args);
+    for (const char* key : {"weights_sha256", "steps", "best_test_accuracy",
+                            "test_accuracy", "final_train_loss"}) {
+      EXPECT_EQ(resumed[key], whole[key]) << key;
+    }
+  }
+}
+
+TEST(Resume, OfAFinishedRunReportsItAgain) {
+  TestFolder folder;
+  const Args args = TrainArgs(folder.File("run"));
+  const Json first = Finish(args);
+  const Json again = Finish(args);
+  EXPECT_EQ(again["weights_sha256"], first["weights_sha256"]);
+  EXPECT_EQ(again["best_test_accuracy"], first["best_test_accuracy"]);
+}
+
+TEST(Resume, RefusesOtherSettingsAndDamagedFiles) {
+  TestFolder folder;
+  const Args args = TrainArgs(folder.File("run"));
+  Finish(args);
+  const auto refused = [&](Args changed, const std::string& says) {
+    changed.push_back("--resume");
+    const CliResult result = RunCli(changed);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.err.find(says), std::string::npos) << result.err;
+  };
+  Args other = args;
+  other[5] = "32";
+  refused(other, "batch = 64, now it is 32");
+  other = args;
+  other.insert(other.end(), {"--seed", "9"});
+  refused(other, "seed = 1, now it is 9");
+
+  const std::string path = folder.File("run") + "/checkpoint.safetensors";
+  const std::string good = ReadTestFile(path);
+  std::string bad = good;
+  bad[bad.size() - 5] = static_cast<char>(bad[bad.size() - 5] ^ 1);
+  WriteTestFile(path, bad);
+  refused(args, "checksum");
+  WriteTestFile(path, good.substr(0, good.size() / 2));
+  refused(args, path);
+  EXPECT_EQ(
+      RunCli({"train", "mlp", "--data", "synthetic", "--resume"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace thimble
