@@ -55,6 +55,7 @@ Command AddEvalCommand(CLI::App& app) {
   command->add_option("--from", flags->from, "The folder given to --out")
       ->required();
   AddDataFlags(*command, flags->data, /*required=*/true);
+  AddValidationFlag(*command, flags->data);
   command
       ->add_option("--batch", flags->options.batch,
                    "Images per pass (default 100); the accuracy does not "

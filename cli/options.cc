@@ -54,10 +54,18 @@ void AddDataFlags(CLI::App& app, DataFlags& flags, bool required) {
   }
   app.add_option("--data", flags.data,
                  "A data set's name (" + names +
-                     "), or a folder with MNIST-like IDX files")
+                     "), or a folder with MNIST-like IDX files or the six "
+                     ".bin files of CIFAR-10")
       ->required(required);
   app.add_option("--data-dir", flags.data_dir,
                  "Where the files of a named data set are");
+}
+
+void AddValidationFlag(CLI::App& app, DataFlags& flags) {
+  app.add_option("--validation", flags.validation,
+                 "Hold out this many training images, always the same, and "
+                 "test on them instead of the test images (default 0)")
+      ->check(CLI::NonNegativeNumber);
 }
 
 int ThreadsOrDefault(int threads) {
@@ -67,7 +75,10 @@ int ThreadsOrDefault(int threads) {
 }
 
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
-  return OpenDataset(flags.data, {.data_dir = flags.data_dir, .cache_dir = {}});
+  auto data =
+      OpenDataset(flags.data, {.data_dir = flags.data_dir, .cache_dir = {}});
+  if (!data.ok() || flags.validation == 0) return data;
+  return HoldOut(*std::move(data), flags.validation);
 }
 
 Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {

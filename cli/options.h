@@ -27,12 +27,14 @@ struct PlanFlags {
 struct DataFlags {
   std::string data;
   std::string data_dir;
+  int64_t validation = 0;  // images held out of training
 };
 
 void AddPlanFlags(CLI::App& app, PlanFlags& flags);
 void AddThreadsFlag(CLI::App& app, int& threads);
 void AddBudgetFlag(CLI::App& app, std::string& budget);
 void AddDataFlags(CLI::App& app, DataFlags& flags, bool required);
+void AddValidationFlag(CLI::App& app, DataFlags& flags);
 
 int ThreadsOrDefault(int threads);
 

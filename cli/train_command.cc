@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "commands.h"
 #include "options.h"
@@ -25,6 +26,7 @@ struct Flags {
   double learning_rate = 0;
   std::string schedule;
   int64_t epochs = 0;
+  std::string augment;  // unset: the data set's usual one
   bool json = false;
 };
 
@@ -92,6 +94,12 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
 int Run(const Flags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
+  std::optional<Augment> augment;
+  if (!flags.augment.empty()) {
+    auto parsed = ParseAugment(flags.augment);
+    if (!parsed.ok()) return Report(parsed.status());
+    augment = *parsed;
+  }
   auto data = OpenData(flags.data);
   if (!data.ok()) return Report(data.status());
   auto model = MakeModel(flags.plan, data->get());
@@ -102,6 +110,7 @@ int Run(const Flags& flags) {
   if (!plan.ok()) return Report(plan.status());
 
   TrainOptions options = WithPreset(flags);
+  options.augment = augment;
   options.stop = &g_stop;
   StopOnSignals();
   const int fd = flags.json ? STDERR_FILENO : STDOUT_FILENO;
@@ -140,8 +149,14 @@ void AddTrainFlags(CLI::App& command, Flags& flags) {
       .add_option("--warmup", train.warmup_steps,
                   "Steps in which the rate rises linearly (default 0)")
       ->check(CLI::NonNegativeNumber);
+  command.add_option(
+      "--augment", flags.augment,
+      "none, or crop-flip: shifted by up to 4 pixels with reflection, and "
+      "mirrored in half of the cases (default: crop-flip for CIFAR-10, none "
+      "for the others)");
   command.add_option("--seed", train.seed,
-                     "Of weights and order (default 1); same seed, same bits");
+                     "Of weights, order and augmentation (default 1); same "
+                     "seed, same bits");
   command.add_flag("--keep-last", train.keep_last,
                    "Train on a last partial batch too, instead of dropping it");
   command.add_option("--out", train.out_dir,
@@ -166,6 +181,7 @@ Command AddTrainCommand(CLI::App& app) {
       app.add_subcommand("train", "Train a model inside its plan");
   AddPlanFlags(*command, flags->plan);
   AddDataFlags(*command, flags->data, /*required=*/true);
+  AddValidationFlag(*command, flags->data);
   AddTrainFlags(*command, *flags);
   command->footer(
       "Example:\n"

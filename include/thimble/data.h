@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "thimble/status.h"
@@ -28,6 +29,17 @@ struct ImageSpec {
   int64_t bytes() const { return channels * height * width; }
 };
 
+// What is done to a training image after it was read.
+enum class Augment {
+  kNone,
+  // Padded by 4 pixels on each side by reflection, cropped back to its size at
+  // a random place, and mirrored left to right in one case of two.
+  kCropFlip,
+};
+
+const char* AugmentName(Augment augment);  // as ParseAugment takes it
+Result<Augment> ParseAugment(std::string_view name);
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -41,10 +53,13 @@ class Dataset {
     return split == Split::kTrain ? facts_.train_size : facts_.test_size;
   }
 
-  // Per channel, over all pixels of the training split, in units of 0..255.
+  // Per channel, of the pixels of the training split, in units of 0..255.
   // A deviation is never zero: that of constant images is given as 1.
   std::span<const float> mean() const { return facts_.mean; }
   std::span<const float> stddev() const { return facts_.stddev; }
+
+  // What this set is usually trained with.
+  Augment usual_augment() const { return facts_.usual_augment; }
 
   // Reads record `index` of `split`: spec().bytes() bytes, channel by channel,
   // row by row, and the label. Allocates nothing when it succeeds.
@@ -59,6 +74,7 @@ class Dataset {
     int64_t test_size;
     std::vector<float> mean;
     std::vector<float> stddev;
+    Augment usual_augment = Augment::kNone;
   };
   explicit Dataset(Facts facts);
 
@@ -85,10 +101,21 @@ struct DatasetSummary {
 // What OpenDataset knows by name.
 std::span<const DatasetSummary> KnownDatasets();
 
-// Opens a dataset by name, or a folder that holds the four files of an
+// The folder in which OpenDataset finds the files of a dataset that it knows by
+// name; empty when they are not there, or when the set has no files.
+std::string LocateDataset(const std::string& name, const DataOptions& options);
+
+// Opens a dataset by name, or a folder: either the six .bin files of CIFAR-10's
+// binary version, with any number of records, or the four files of an
 // MNIST-like set: {train,t10k}-images-idx3-ubyte and -labels-idx1-ubyte, each
 // plain or with .gz. Compressed files are unpacked once, into the cache.
 Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
                                              const DataOptions& options);
+
+// A view of `data` for choosing settings: `count` records of the training
+// split, the same ones in every run, are its test split, and the other ones its
+// training split. The real test split is not read.
+Result<std::unique_ptr<Dataset>> HoldOut(std::unique_ptr<Dataset> data,
+                                         int64_t count);
 
 }  // namespace thimble

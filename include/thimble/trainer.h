@@ -56,6 +56,8 @@ struct TrainOptions {
   double learning_rate = 0.1;
   std::string schedule = "cosine";  // see src/optim/schedule.h
   int64_t warmup_steps = 0;
+  // Of training images; unset: what the data set is usually trained with.
+  std::optional<Augment> augment;
   // A last partial batch is trained on too, not dropped.
   bool keep_last = false;
   bool poison = false;  // see SessionOptions

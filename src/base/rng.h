@@ -44,8 +44,8 @@ constexpr float UniformFromBits(uint32_t bits) {
 std::array<float, 2> NormalPairFromBits(uint32_t a, uint32_t b);
 
 // The numbers of one (seed, step, stream). `stream` names the consumer: an op's
-// index, or a constant above kFirstReservedStream for the rest of the library.
-// Different addresses never share a counter.
+// index, or one of the constants below for the rest of the library. Different
+// addresses never share a counter.
 class RandomStream {
  public:
   // Elements are four to a block, and the block's number is 32 bits wide.
@@ -79,5 +79,13 @@ class RandomStream {
   std::array<uint32_t, 2> step_;
   uint32_t stream_;
 };
+
+// The streams that belong to no op, all of them, so that no two are the same.
+// The order of an epoch; step = epoch.
+inline constexpr uint32_t kOrderStream = RandomStream::kFirstReservedStream;
+// Crops and flips; step = epoch, block = record.
+inline constexpr uint32_t kAugmentStream = kOrderStream + 1;
+// Which records are held out for validation.
+inline constexpr uint32_t kHoldOutStream = kOrderStream + 2;
 
 }  // namespace thimble

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "data/cifar10.h"
 #include "data/idx_dataset.h"
 #include "data/synthetic.h"
 #include "thimble/data.h"
@@ -15,8 +16,11 @@ namespace {
 
 constexpr char kFashionMnist[] = "fashion-mnist";
 constexpr char kSynthetic[] = "synthetic";
-constexpr std::array<DatasetSummary, 2> kKnown = {
-    {{kFashionMnist,
+constexpr std::array<DatasetSummary, 3> kKnown = {
+    {{kCifar10,
+      "50,000 + 10,000 colour photographs, 32 x 32, 10 classes; get it with "
+      "`thimble data get cifar10`"},
+     {kFashionMnist,
       "60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes; Debian "
       "package dataset-fashion-mnist"},
      {kSynthetic,
@@ -28,6 +32,21 @@ constexpr char kDebianFolder[] = "/usr/share/datasets/fashion-mnist";
 constexpr char kFashionMnistAdvice[] =
     "install it with `apt-get install dataset-fashion-mnist`, or give the "
     "folder of its files with --data-dir DIR";
+constexpr char kCifar10Advice[] =
+    "get it with `thimble data get cifar10`, or give the folder of its files "
+    "with --data-dir DIR";
+
+// The set's own folder in the cache. Empty without a home: there is then no
+// such folder to look in, which is no error yet.
+std::string CachedFolder(const char* name, const DataOptions& options) {
+  std::string cache = options.cache_dir;
+  if (cache.empty()) {
+    auto found = UserCacheDir();
+    if (!found.ok()) return {};
+    cache = *std::move(found);
+  }
+  return fmt::format("{}/{}", cache, name);
+}
 
 Result<std::unique_ptr<Dataset>> OpenFashionMnist(const DataOptions& options) {
   if (!options.data_dir.empty()) {
@@ -37,22 +56,29 @@ Result<std::unique_ptr<Dataset>> OpenFashionMnist(const DataOptions& options) {
     return Status::Failed(
         fmt::format("{}; {}", opened.status().message(), kFashionMnistAdvice));
   }
-  std::string cache = options.cache_dir;
-  if (cache.empty()) {
-    // Without a home there is no such folder to look in, which is no error yet.
-    auto found = UserCacheDir();
-    if (found.ok()) cache = *std::move(found);
-  }
-  const std::string cached = cache.empty() ? "" : cache + "/" + kFashionMnist;
-  for (const std::string& folder : {cached, std::string(kDebianFolder)}) {
-    if (folder.empty() || !HasIdxFiles(folder)) continue;
+  const std::string folder = LocateDataset(kFashionMnist, options);
+  if (!folder.empty()) {
     return OpenIdxFolder(kFashionMnist, folder, kFashionMnist,
                          options.cache_dir);
   }
+  const std::string cached = CachedFolder(kFashionMnist, options);
   return Status::Failed(
       fmt::format("fashion-mnist is neither in {} nor in {}; {}",
                   cached.empty() ? "a cache folder" : cached, kDebianFolder,
                   kFashionMnistAdvice));
+}
+
+Result<std::unique_ptr<Dataset>> OpenCifar10(const DataOptions& options) {
+  const std::string place = options.data_dir.empty()
+                                ? CachedFolder(kCifar10, options)
+                                : options.data_dir;
+  const std::string folder = FindCifar10Folder(place);
+  if (folder.empty()) {
+    return Status::Failed(fmt::format("cifar10 is not in {}; {}",
+                                      place.empty() ? "a cache folder" : place,
+                                      kCifar10Advice));
+  }
+  return OpenCifar10Folder(kCifar10, folder, /*official=*/true);
 }
 
 std::string KnownNames() {
@@ -82,13 +108,46 @@ Status Dataset::Read(Split split, int64_t index, std::span<uint8_t> image,
   return ReadRecord(split, index, image, label);
 }
 
+const char* AugmentName(Augment augment) {
+  return augment == Augment::kCropFlip ? "crop-flip" : "none";
+}
+
+Result<Augment> ParseAugment(std::string_view name) {
+  for (Augment augment : {Augment::kNone, Augment::kCropFlip}) {
+    if (name == AugmentName(augment)) return augment;
+  }
+  return Status::Usage(
+      fmt::format("unknown augmentation '{}'; it is none or crop-flip", name));
+}
+
 std::span<const DatasetSummary> KnownDatasets() { return kKnown; }
+
+std::string LocateDataset(const std::string& name, const DataOptions& options) {
+  if (name == kCifar10) {
+    const std::string folder = FindCifar10Folder(
+        options.data_dir.empty() ? CachedFolder(kCifar10, options)
+                                 : options.data_dir);
+    return HasCifar10Files(folder) ? folder : "";
+  }
+  if (name != kFashionMnist) return {};
+  if (!options.data_dir.empty()) {
+    return HasIdxFiles(options.data_dir) ? options.data_dir : "";
+  }
+  std::string cached = CachedFolder(kFashionMnist, options);
+  if (!cached.empty() && HasIdxFiles(cached)) return cached;
+  return HasIdxFiles(kDebianFolder) ? kDebianFolder : "";
+}
 
 Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
                                              const DataOptions& options) {
   if (name_or_dir == kFashionMnist) return OpenFashionMnist(options);
   if (name_or_dir == kSynthetic) return MakeSyntheticDataset();
+  if (name_or_dir == kCifar10) return OpenCifar10(options);
   if (IsFolder(name_or_dir)) {
+    const std::string cifar10 = FindCifar10Folder(name_or_dir);
+    if (!cifar10.empty()) {
+      return OpenCifar10Folder(name_or_dir, cifar10, /*official=*/false);
+    }
     return OpenIdxFolder(name_or_dir, name_or_dir, "idx", options.cache_dir);
   }
   if (name_or_dir.find('/') != std::string::npos) {
@@ -98,7 +157,7 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
   }
   return Status::Usage(fmt::format(
       "unknown dataset '{}'; known ones are {}, or give a folder that holds "
-      "IDX files",
+      "IDX files or the six files of CIFAR-10",
       name_or_dir, KnownNames()));
 }
 

@@ -203,8 +203,8 @@ TEST_F(IdxFolder, ReadsFromManyThreadsWithoutAllocating) {
 TEST(OpenDataset, ListsTheNamesForAnUnknownOne) {
   const Status status = OpenDataset("fashion", {}).status();
   EXPECT_EQ(status.code(), StatusCode::kUsage);
-  EXPECT_TRUE(Mentions(status, "fashion-mnist, synthetic"));
-  EXPECT_EQ(KnownDatasets().size(), 2u);
+  EXPECT_TRUE(Mentions(status, "cifar10, fashion-mnist, synthetic"));
+  EXPECT_EQ(KnownDatasets().size(), 3u);
   const Status missing = OpenDataset("./no/such/folder", {}).status();
   EXPECT_TRUE(Mentions(missing, "there is no folder ./no/such/folder"));
 }

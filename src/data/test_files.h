@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests only: IDX and gzip files made in memory, and a small generator to
-// damage them with. One thread.
+// For tests only: IDX, CIFAR-10, tar and gzip files made in memory, and a small
+// generator to damage them with. One thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -62,6 +63,47 @@ inline std::string Gzip(std::string_view bytes) {
   deflateEnd(&state);
   return out;
 }
+
+// Records of CIFAR-10's binary version. Record i has label (i + first) % 10,
+// and pixel j of it is (7 * (i + first) + j) % 253.
+inline std::string Cifar10Records(uint32_t count, uint32_t first = 0) {
+  std::string bytes;
+  for (uint32_t i = first; i < count + first; ++i) {
+    bytes += static_cast<char>(i % 10);
+    for (uint32_t j = 0; j < 3072; ++j) {
+      bytes += static_cast<char>((7 * i + j) % 253);
+    }
+  }
+  return bytes;
+}
+
+// The archive with its first header's checksum made right.
+inline std::string WithTarChecksum(std::string archive) {
+  archive.replace(148, 8, 8, ' ');
+  unsigned sum = 0;
+  for (size_t i = 0; i < 512; ++i) sum += static_cast<uint8_t>(archive[i]);
+  char digits[8];
+  std::snprintf(digits, sizeof(digits), "%06o", sum);
+  return archive.replace(148, 7, std::string_view(digits, 7));
+}
+
+// One member of a tar archive, as GNU tar writes it.
+inline std::string TarMember(std::string_view name, std::string_view bytes,
+                             char type = '0') {
+  std::string member(512, '\0');
+  member.replace(0, name.size(), name);
+  char size[16];
+  std::snprintf(size, sizeof(size), "%011zo", bytes.size());
+  member.replace(124, 11, size);
+  member[156] = type;
+  member.replace(257, 7, "ustar  ");
+  member = WithTarChecksum(member);
+  member += bytes;
+  member.resize((member.size() + 511) / 512 * 512);
+  return member;
+}
+
+inline std::string TarEnd() { return std::string(1024, '\0'); }
 
 // Damage number `round`: flips bytes among the first `span`, cuts the end off,
 // or adds to it. The same for the same round.

@@ -71,14 +71,17 @@ void Log::WriteLine(std::string_view line) {
   }
 }
 
-void Log::Start(std::string_view plan_json, std::string_view data,
-                uint64_t seed) {
+void Log::Start(std::string_view plan_json, const Dataset& data,
+                Augment augment, uint64_t seed) {
   // A folder's name may hold anything.
-  const std::string name = nlohmann::json(data).dump(
-      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string name =
+      nlohmann::json(data.name())
+          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   WriteLine(fmt::format(
-      "{{\"event\":\"start\",\"data\":{},\"seed\":{},\"plan\":{}}}\n", name,
-      seed, plan_json));
+      "{{\"event\":\"start\",\"data\":{},\"train_images\":{},"
+      "\"test_images\":{},\"augment\":\"{}\",\"seed\":{},\"plan\":{}}}\n",
+      name, data.size(Split::kTrain), data.size(Split::kTest),
+      AugmentName(augment), seed, plan_json));
 }
 
 void Log::Resume(int64_t step) {

@@ -21,7 +21,8 @@ class Log {
   static Result<Log> Open(const std::string& path, bool append);
 
   // `plan_json` is one JSON object.
-  void Start(std::string_view plan_json, std::string_view data, uint64_t seed);
+  void Start(std::string_view plan_json, const Dataset& data, Augment augment,
+             uint64_t seed);
   // A run that goes on after `step` steps.
   void Resume(int64_t step);
   void Step(const StepEvent& event);

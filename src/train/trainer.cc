@@ -10,12 +10,14 @@
 #include "base/check.h"
 #include "base/permutation.h"
 #include "base/rng.h"
+#include "data/augment.h"
 #include "optim/schedule.h"
 #include "thimble/model.h"
 #include "thimble/report.h"
 #include "thimble/rss.h"
 #include "thimble/session.h"
 #include "train/checkpoint.h"
+#include "train/feed.h"
 #include "train/log.h"
 #include "train/weights.h"
 
@@ -23,9 +25,6 @@ namespace thimble {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// The stream of random numbers that orders an epoch.
-constexpr uint32_t kOrderStream = RandomStream::kFirstReservedStream;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -46,6 +45,10 @@ Status CheckData(const Plan& plan, const PhaseEnds& ends, const Dataset& data) {
   return Status::Ok();
 }
 
+Augment AugmentOf(const TrainOptions& options, const Dataset& data) {
+  return options.augment.value_or(data.usual_augment());
+}
+
 Status CheckOptions(const TrainOptions& options, const Plan& plan,
                     const Dataset& data) {
   if (options.steps < 0 || (options.steps == 0 && options.epochs < 1)) {
@@ -61,28 +64,20 @@ Status CheckOptions(const TrainOptions& options, const Plan& plan,
   if (options.warmup_steps < 0) {
     return Status::Usage("the warm-up cannot be shorter than 0 steps");
   }
+  const ImageSpec& spec = data.spec();
+  if (AugmentOf(options, data) == Augment::kCropFlip &&
+      (spec.height < kMinCropSide || spec.width < kMinCropSide)) {
+    return Status::Usage(fmt::format(
+        "images of {} x {} are too small for crop-flip, whose sides must be at "
+        "least {}; use --augment none",
+        spec.height, spec.width, kMinCropSide));
+  }
   if (data.size(Split::kTrain) < plan.batch() && !options.keep_last) {
     return Status::Usage(
         fmt::format("'{}' has {} training images, fewer than one batch of {}; "
                     "use a smaller "
                     "--batch, or --keep-last",
                     data.name(), data.size(Split::kTrain), plan.batch()));
-  }
-  return Status::Ok();
-}
-
-// Reads records into a session's input; image i of the batch is record
-// index(first + i).
-template <typename Index>
-Status Feed(const Dataset& data, Split split, int64_t first, int64_t count,
-            const Index& index, std::span<uint8_t> images,
-            std::span<int32_t> labels) {
-  const auto bytes = static_cast<size_t>(data.spec().bytes());
-  for (int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<size_t>(i);
-    TH_RETURN_IF_ERROR(data.Read(split, index(first + i),
-                                 images.subspan(at * bytes, bytes),
-                                 &labels[at]));
   }
   return Status::Ok();
 }
@@ -104,9 +99,10 @@ Result<TestResult> Test(Session& session, const Dataset& data,
       return Status::Failed("stopped");
     }
     const int64_t count = std::min(batch, size - first);
-    TH_RETURN_IF_ERROR(Feed(
+    TH_RETURN_IF_ERROR(train::Feed(
         data, Split::kTest, first, count, [](int64_t i) { return i; },
-        session.evaluate_images(), session.evaluate_labels()));
+        [](int64_t, std::span<uint8_t>) {}, session.evaluate_images(),
+        session.evaluate_labels()));
     const BatchResult result = session.Evaluate(count);
     loss += static_cast<double>(result.loss) * static_cast<double>(count);
     correct += result.correct;
@@ -122,6 +118,7 @@ class Run {
       : plan_(plan),
         data_(data),
         options_(options),
+        augment_(AugmentOf(options, data)),
         schedule_(schedule),
         log_(log),
         observer_(observer) {
@@ -160,7 +157,7 @@ class Run {
       return Status::Ok();
     }
     session_->Initialize(options_.seed);
-    log_.Start(PlanJson(plan_, std::nullopt), data_.name(), options_.seed);
+    log_.Start(PlanJson(plan_, std::nullopt), data_, augment_, options_.seed);
     return Status::Ok();
   }
 
@@ -171,6 +168,7 @@ class Run {
             {"batch", std::to_string(plan_.batch())},
             {"data", data_.name()},
             {"training images", std::to_string(data_.size(Split::kTrain))},
+            {"augment", AugmentName(augment_)},
             {"seed", std::to_string(options_.seed)},
             {"learning rate", fmt::format("{}", options_.learning_rate)},
             {"schedule", options_.schedule},
@@ -219,10 +217,16 @@ class Run {
         (now_.step - epoch * steps_per_epoch_) * plan_.batch();
     const int64_t count =
         std::min(plan_.batch(), data_.size(Split::kTrain) - first);
-    TH_RETURN_IF_ERROR(Feed(
+    TH_RETURN_IF_ERROR(train::Feed(
         data_, Split::kTrain, first, count,
         [&order](int64_t i) {
           return static_cast<int64_t>(order(static_cast<uint64_t>(i)));
+        },
+        [this, epoch](int64_t record, std::span<uint8_t> image) {
+          if (augment_ == Augment::kNone) return;
+          ApplyCropFlip(
+              DrawCropFlip(options_.seed, static_cast<uint64_t>(epoch), record),
+              data_.spec(), image);
         },
         session_->train_images(), session_->train_labels()));
     const double rate = schedule_.Rate(options_.learning_rate, now_.step,
@@ -322,6 +326,7 @@ class Run {
   const Plan& plan_;
   const Dataset& data_;
   const TrainOptions& options_;
+  Augment augment_;
   const optim::Schedule& schedule_;
   train::Log& log_;
   TrainObserver* observer_;

@@ -46,7 +46,7 @@ TEST(Allocations, TheCounterCounts) {
   delete grown;
 }
 
-TEST(Allocations, NoneBetweenStep2And50WithLogAndProgress) {
+TEST(Allocations, NoneBetweenStep2And50WithLogProgressAndAugmentation) {
   for (const char* name : {"mlp", "cnn"}) {
     for (int threads : {1, 2}) {
       SCOPED_TRACE(::testing::Message() << name << " " << threads);
@@ -63,6 +63,7 @@ TEST(Allocations, NoneBetweenStep2And50WithLogAndProgress) {
       CountingObserver observer(&progress);
       TrainOptions options;
       options.steps = 50;
+      options.augment = Augment::kCropFlip;
       options.log_path = folder.File("log.jsonl");
       options.out_dir = folder.File("out");
       auto summary = Train(*plan, **data, options, &observer);
