@@ -18,6 +18,7 @@ using Command = std::function<int()>;
 Command AddPlanCommand(CLI::App& app);
 Command AddTrainCommand(CLI::App& app);
 Command AddEvalCommand(CLI::App& app);
+Command AddDataCommand(CLI::App& app);
 
 // Prints "thimble: <message>" to stderr and returns the exit code for `status`.
 int Report(const Status& status);

@@ -29,6 +29,7 @@ int Main(int argc, char** argv) {
   const Command plan = AddPlanCommand(app);
   const Command train = AddTrainCommand(app);
   const Command eval = AddEvalCommand(app);
+  const Command data = AddDataCommand(app);
   app.footer(
       "Example:\n"
       "  thimble plan cnn --batch 100\n"
@@ -51,6 +52,7 @@ int Main(int argc, char** argv) {
   }
   if (app.got_subcommand("plan")) return plan();
   if (app.got_subcommand("train")) return train();
+  if (app.got_subcommand("data")) return data();
   return eval();
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -117,5 +118,31 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
 // training split. The real test split is not read.
 Result<std::unique_ptr<Dataset>> HoldOut(std::unique_ptr<Dataset> data,
                                          int64_t count);
+
+struct FetchProgress {
+  const char* doing;  // "downloading", "unpacking", ...
+  uint64_t bytes;     // of it, so far
+  uint64_t total;     // 0: not known
+};
+
+struct FetchOptions {
+  // An http(s) address of the archive, the archive, or a folder that holds the
+  // files; empty: the publisher's address.
+  std::string from;
+  // Of the published files and their archive, in a file as sha256sum writes it;
+  // empty: the built-in ones.
+  std::string sums;
+  DataOptions places;
+  // Called a few times per second.
+  std::function<void(const FetchProgress&)> progress;
+};
+
+// Brings a known dataset's files to places.data_dir, or to the cache, and
+// returns their folder. All are compared with their SHA-256 sums before the
+// first one appears there; ones that are there and right are left alone. What
+// a broken download has brought is kept in the cache, and the next one goes on
+// from it. Addresses are read by curl or wget in a process of its own.
+Result<std::string> FetchDataset(const std::string& name,
+                                 const FetchOptions& options);
 
 }  // namespace thimble

@@ -19,21 +19,21 @@ namespace {
 constexpr size_t kPieceBytes = size_t{64} * 1024;
 
 // One decompression: the zlib state, its buffers and where the bytes go.
-class Gunzip {
+class Inflater {
  public:
-  Gunzip(const std::string& source, AtomicFileWriter* writer,
-         uint64_t max_bytes)
-      : source_(source), writer_(writer), max_bytes_(max_bytes) {
+  Inflater(const std::string& source, const PieceSink& sink, uint64_t max_bytes)
+      : source_(source), sink_(sink), bytes_left_(max_bytes) {
     // 16: expect gzip's header and check its trailer, nothing else.
     ready_ = inflateInit2(&state_, 16 + MAX_WBITS) == Z_OK;
   }
-  ~Gunzip() {
+  ~Inflater() {
     if (ready_) inflateEnd(&state_);
   }
-  Gunzip(const Gunzip&) = delete;
-  Gunzip& operator=(const Gunzip&) = delete;
+  Inflater(const Inflater&) = delete;
+  Inflater& operator=(const Inflater&) = delete;
 
-  Status Run(const FileDescriptor& file) {
+  Status Run(const FileDescriptor& file,
+             const std::function<void(uint64_t)>& done) {
     if (!ready_) return OutOfMemory();
     for (uint64_t offset = 0;;) {
       TH_ASSIGN_OR_RETURN(
@@ -42,6 +42,7 @@ class Gunzip {
       if (got == 0) break;
       offset += got;
       TH_RETURN_IF_ERROR(Feed(got));
+      if (done) done(offset);
     }
     if (ended_) return Status::Ok();
     return Damaged("it is cut short");
@@ -63,7 +64,7 @@ class Gunzip {
     return Status::Ok();
   }
 
-  // Fills out_ once, and writes it.
+  // Fills out_ once, and passes it on.
   Status Step() {
     state_.next_out = out_.data();
     state_.avail_out = static_cast<uInt>(out_.size());
@@ -76,13 +77,15 @@ class Gunzip {
     }
     const auto piece =
         std::span<const uint8_t>(out_).first(out_.size() - state_.avail_out);
-    if (piece.size() > max_bytes_ - writer_->bytes_written()) {
+    if (piece.size() > bytes_left_) {
       return Status::Failed(
           fmt::format("{} unpacks to more than {}; that is no dataset of ours, "
                       "fetch the file again",
-                      source_, FormatBytes(max_bytes_)));
+                      source_, FormatBytes(unpacked_ + bytes_left_)));
     }
-    return writer_->Write(std::as_bytes(piece));
+    bytes_left_ -= piece.size();
+    unpacked_ += piece.size();
+    return piece.empty() ? Status::Ok() : sink_(std::as_bytes(piece));
   }
 
   Status Damaged(const char* why) const {
@@ -96,8 +99,9 @@ class Gunzip {
   }
 
   const std::string& source_;
-  AtomicFileWriter* writer_;
-  uint64_t max_bytes_;
+  const PieceSink& sink_;
+  uint64_t bytes_left_;
+  uint64_t unpacked_ = 0;
   z_stream state_{};
   bool ready_ = false;
   bool ended_ = false;  // between members
@@ -107,14 +111,25 @@ class Gunzip {
 
 }  // namespace
 
+Status Gunzip(const std::string& source, const PieceSink& sink,
+              const std::function<void(uint64_t)>& done, uint64_t max_bytes) {
+  TH_ASSIGN_OR_RETURN(const FileDescriptor file, OpenForReading(source));
+  // On the heap: thread stacks are small.
+  return std::make_unique<Inflater>(source, sink, max_bytes)->Run(file, done);
+}
+
 Status GunzipFile(const std::string& source, const std::string& target,
                   uint64_t max_bytes) {
-  TH_ASSIGN_OR_RETURN(const FileDescriptor file, OpenForReading(source));
+  // Before the writer makes a file for nothing.
+  TH_RETURN_IF_ERROR(OpenForReading(source).status());
   TH_ASSIGN_OR_RETURN(AtomicFileWriter writer,
                       AtomicFileWriter::Create(target));
-  // On the heap: thread stacks are small.
-  const auto gunzip = std::make_unique<Gunzip>(source, &writer, max_bytes);
-  TH_RETURN_IF_ERROR(gunzip->Run(file));
+  TH_RETURN_IF_ERROR(Gunzip(
+      source,
+      [&writer](std::span<const std::byte> piece) {
+        return writer.Write(piece);
+      },
+      {}, max_bytes));
   return writer.Commit();
 }
 

@@ -62,7 +62,13 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
 }
 
 TEST(Cli, HelpHasAnExampleForEveryCommand) {
-  for (const Args& command : {Args{}, {"plan"}, {"train"}, {"eval"}}) {
+  for (const Args& command : {Args{},
+                              {"plan"},
+                              {"train"},
+                              {"eval"},
+                              {"data"},
+                              {"data", "list"},
+                              {"data", "get"}}) {
     const CliResult result = RunCli(command + Args{"--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_NE(result.out.find("Example:\n  thimble "), std::string::npos);

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "commands.h"
+#include "thimble/data.h"
+#include "thimble/size.h"
+
+namespace thimble::cli {
+namespace {
+
+struct Flags {
+  std::string name;
+  std::string data_dir;
+  FetchOptions fetch;
+};
+
+int List(const Flags& flags) {
+  for (const DatasetSummary& known : KnownDatasets()) {
+    // --data-dir is one set's folder; each is looked for as `train` would.
+    const std::string folder = LocateDataset(
+        known.name, {.data_dir = flags.data_dir, .cache_dir = {}});
+    const bool computed = std::strcmp(known.name, "synthetic") == 0;
+    std::printf("%-14s %s\n%-14s %s\n", known.name, known.description, "",
+                computed         ? "always there"
+                : folder.empty() ? "not here"
+                                 : ("in " + folder).c_str());
+  }
+  return 0;
+}
+
+// On a terminal one line that is renewed, elsewhere a line every ten seconds.
+class Meter {
+ public:
+  explicit Meter(bool live) : live_(live) {}
+
+  void Show(const FetchProgress& progress) {
+    const Clock::time_point now = Clock::now();
+    const auto pause = live_ ? std::chrono::milliseconds(200)
+                             : std::chrono::milliseconds(10'000);
+    if (now - last_ < pause) return;
+    last_ = now;
+    std::string share;
+    if (progress.total > 0) {
+      share = " of " + FormatBytes(progress.total) + ", " +
+              std::to_string(progress.bytes * 100 / progress.total) + "%";
+    }
+    std::fprintf(stderr, "%s%s: %s%s%s", live_ ? "\r\x1b[K" : "",
+                 progress.doing, FormatBytes(progress.bytes).c_str(),
+                 share.c_str(), live_ ? "" : "\n");
+    open_ = live_;
+  }
+
+  void Close() {
+    if (open_) std::fputs("\r\x1b[K", stderr);
+    open_ = false;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool live_;
+  bool open_ = false;  // a live line is on the screen
+  Clock::time_point last_ = Clock::now();
+};
+
+int Get(const Flags& flags) {
+  FetchOptions options = flags.fetch;
+  options.places.data_dir = flags.data_dir;
+  Meter meter(isatty(STDERR_FILENO) != 0);
+  options.progress = [&meter](const FetchProgress& p) { meter.Show(p); };
+  const auto folder = FetchDataset(flags.name, options);
+  meter.Close();
+  if (!folder.ok()) return Report(folder.status());
+  std::printf("%s is in %s; every file's SHA-256 is right\n",
+              flags.name.c_str(), folder->c_str());
+  return 0;
+}
+
+}  // namespace
+
+Command AddDataCommand(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("data", "Which data sets there are, and get them");
+  command->require_subcommand(1);
+  command->footer(
+      "Example:\n"
+      "  thimble data list\n"
+      "  thimble data get cifar10");
+  CLI::App* list = command->add_subcommand(
+      "list", "The data sets known by name, and where they are");
+  list->footer("Example:\n  thimble data list");
+  CLI::App* get = command->add_subcommand(
+      "get", "Bring a data set's files here and check them");
+  get->add_option("NAME", flags->name, "cifar10")->required();
+  get->add_option("--from", flags->fetch.from,
+                  "The archive's address (http or https), the archive, or a "
+                  "folder of its files (default: the publisher's address)");
+  get->add_option("--sums", flags->fetch.sums,
+                  "Other SHA-256 sums to check, in a file as sha256sum writes "
+                  "it (default: those of the published files)");
+  get->footer(
+      "Example:\n"
+      "  thimble data get cifar10\n"
+      "  thimble data get cifar10 --from ~/cifar-10-binary.tar.gz\n"
+      "Addresses are read by curl or wget. A download that broke off goes on "
+      "where\nit stopped when the command is given again.");
+  for (CLI::App* each : {list, get}) {
+    each->add_option("--data-dir", flags->data_dir,
+                     "The set's own folder (default: in the user's cache)");
+  }
+  return [flags, list] { return list->parsed() ? List(*flags) : Get(*flags); };
+}
+
+}  // namespace thimble::cli
