@@ -23,7 +23,7 @@ using Args = std::vector<std::string>;
 Args TrainArgs(const std::string& dir) {
   return {"train", "mlp",      "--data", "synthetic", "--batch",
           "64",    "--epochs", "4",      "--threads", "2",
-          "--out", dir,        "--json"};
+          "--out", dir,        "--json", "--augment", "crop-flip"};
 }
 
 Json Finish(Args args) {
@@ -88,6 +88,9 @@ TEST(Resume, RefusesOtherSettingsAndDamagedFiles) {
   other = args;
   other.insert(other.end(), {"--seed", "9"});
   refused(other, "seed = 1, now it is 9");
+  other = args;
+  other.back() = "none";
+  refused(other, "augment = crop-flip, now it is none");
 
   const std::string path = folder.File("run") + "/checkpoint.safetensors";
   const std::string good = ReadTestFile(path);
