@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/buffers.h"
+#include "planner/fuse.h"
 #include "planner/paper.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
@@ -86,7 +87,8 @@ void CountFlops(PlanParts& parts) {
 }
 
 Plan Build(const Model& model, const PlanOptions& options) {
-  planner::Program program = planner::Differentiate(model, options);
+  planner::Program program = planner::Differentiate(
+      options.fuse ? planner::Fuse(model) : model, options);
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;
