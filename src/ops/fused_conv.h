@@ -9,8 +9,8 @@
 //
 // image-conv: the same with constants instead of a batch norm, on u8 images.
 //
-// The planner's fuse pass makes both from the plain ops; results are the same
-// to the bit.
+// The planner's fuse pass makes both from the plain ops; results agree within
+// rounding (the sums behind gradients have other partial sums).
 #pragma once
 
 #include "graph/op.h"
