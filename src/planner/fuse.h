@@ -3,7 +3,7 @@
 // Fusion: batch norm, ReLU and the convolution that alone reads them become one
 // fused-conv, with the residual sum that alone reads its result; images that
 // are normalised for one convolution alone become its bytes. The network
-// computes the same bits and stores less.
+// computes the same and stores less.
 #pragma once
 
 #include "thimble/graph.h"
