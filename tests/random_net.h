@@ -166,7 +166,8 @@ class RandomNet {
         return {net_.Add(a, b), features};
       }
       default: {
-        const int64_t features = 1 + Next(9);
+        const bool square = Next(2) == 0 && x.features < 20;
+        const int64_t features = square ? x.features : 1 + Next(9);
         return {net_.Linear(Name(), x.id, features), features};
       }
     }

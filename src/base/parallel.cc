@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +23,12 @@ constexpr size_t kStackBytes = 128 << 10;
 
 // Ops of a step follow each other within microseconds; a short spin saves the
 // futex round trip between them, the sleep keeps an idle pool off the CPU.
+// With more threads than CPUs, whoever spins takes the time of one that works.
 constexpr int kSpins = 4000;
+
+int SpinsFor(int threads) {
+  return threads <= sysconf(_SC_NPROCESSORS_ONLN) ? kSpins : 0;
+}
 
 void Pause() {
 #if defined(__x86_64__)
@@ -32,8 +38,8 @@ void Pause() {
 
 // Waits until `value` differs from `old`.
 template <typename T>
-void WaitWhileEqual(const std::atomic<T>& value, T old) {
-  for (int spin = 0; spin < kSpins; ++spin) {
+void WaitWhileEqual(const std::atomic<T>& value, T old, int spins) {
+  for (int spin = 0; spin < spins; ++spin) {
     if (value.load(std::memory_order_acquire) != old) return;
     Pause();
   }
@@ -51,6 +57,7 @@ struct ThreadPool::Worker {
 
 ThreadPool::ThreadPool(int threads)
     : threads_(threads),
+      spins_(SpinsFor(threads)),
       workers_(std::make_unique<Worker[]>(static_cast<size_t>(threads))) {}
 
 Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads) {
@@ -118,14 +125,14 @@ void ThreadPool::ParallelFor(int64_t n, Body body) {
   RunShare(0, n, body);
   for (int left = pending_.load(std::memory_order_acquire); left != 0;
        left = pending_.load(std::memory_order_acquire)) {
-    WaitWhileEqual(pending_, left);
+    WaitWhileEqual(pending_, left, spins_);
   }
 }
 
 void ThreadPool::WorkerLoop(int thread) {
   uint32_t seen = 0;
   while (true) {
-    WaitWhileEqual(generation_, seen);
+    WaitWhileEqual(generation_, seen, spins_);
     ++seen;
     if (stop_.load(std::memory_order_relaxed)) return;
     RunShare(thread, n_, *body_);

@@ -66,6 +66,7 @@ class ThreadPool {
   void WorkerLoop(int thread);
 
   int threads_;
+  int spins_;  // before a waiting thread sleeps
   std::unique_ptr<Worker[]> workers_;
   // Rises by one for each job.
   std::atomic<uint32_t> generation_{0};

@@ -138,8 +138,12 @@ ValueId Network::Images(const ImageLayer& layer) {
       return v.size() == 1 ? v[0] : v[static_cast<size_t>(c)];
     };
     const float stddev = at(layer.stddev);
-    if (!(stddev > 0.0f)) {
-      Fail(fmt::format("images: stddev must be above 0, got {}", stddev));
+    if (!(stddev > 0.0f) || !std::isfinite(1.0f / stddev) ||
+        !std::isfinite(at(layer.mean) / stddev)) {
+      Fail(fmt::format(
+          "images: mean {} and stddev {} cannot be used; a stddev must be "
+          "above 0",
+          at(layer.mean), stddev));
       return {};
     }
     scale.push_back(1.0f / stddev);

@@ -18,10 +18,10 @@ struct BufferSet {
 };
 
 // Fills `scratch` of the scheduled ops as it makes their buffers.
-// Lifetimes: state lives throughout; inputs from the start of their phase;
-// loss, counts and logits to the end of theirs, since the host reads them there
-// (training's also through the update); everything else from the op that makes
-// it to the op that reads it last.
+// Lifetimes: state lives throughout; inputs from the start of their phase; loss
+// and counts to the end of theirs, since the host reads them there (training's
+// through the update; evaluation's logits too); everything else from the op
+// that makes it to the op that reads it last.
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
                       std::vector<ScheduledOp>& schedule);
 

@@ -10,9 +10,9 @@
 #include <cstring>
 
 #include "kernels/matmul/product.h"
-#include "kernels/transpose-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
+#include "kernels/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
