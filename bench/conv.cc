@@ -45,6 +45,8 @@ struct Options {
   std::vector<int64_t> batches;
   int threads = 1;
   bool quick = false;
+  std::string layer;  // only those whose name contains it
+  std::string pass;
 };
 
 const char* PassName(ConvPass pass) {
@@ -57,6 +59,11 @@ const char* PassName(ConvPass pass) {
       return "backward-weights";
   }
   return "?";
+}
+
+std::string LayerName(const Conv2dShape& s) {
+  return fmt::format("{}->{} {}x{} {}x{} s{}", s.in_channels, s.out_channels,
+                     s.in_height, s.in_width, s.kernel_h, s.kernel_w, s.stride);
 }
 
 double Flops(const Conv2dShape& s, int64_t images) {
@@ -194,10 +201,8 @@ bool Compare(const Layer& layer, int64_t images, ConvPass pass,
   totals.ours += layer.count * our_time;
   totals.theirs += layer.count * their_time;
   fmt::print(
-      "{:>4}->{:<4} {:>2}x{:<2} {}x{} s{}  {:<16} {:>8.1f} {:>8.1f} "
-      "{:>6.2f} {:>6.1f}% {:>6.1f}% {:>8} {}\n",
-      s.in_channels, s.out_channels, s.in_height, s.in_width, s.kernel_h,
-      s.kernel_w, s.stride, PassName(pass), flops / our_time * 1e-9,
+      "{:<22} {:<16} {:>7.1f} {:>7.1f} {:>6.2f} {:>6.1f}% {:>6.1f}% {:>8} {}\n",
+      LayerName(s), PassName(pass), flops / our_time * 1e-9,
       flops / their_time * 1e-9, their_time / our_time,
       100 * flops / our_time * 1e-9 / (peak * options.threads),
       100 * flops / their_time * 1e-9 / (peak * options.threads),
@@ -213,17 +218,21 @@ bool CompareAll(int64_t images, const Options& options, ThreadPool* pool) {
       "\nbatch {}, {} thread{}, {}: FMA peak {:.1f} GFLOP/s per thread\n",
       images, options.threads, options.threads > 1 ? "s" : "",
       kernels::TargetName(kernels::ActiveTarget()), peak);
-  fmt::print("{:<21}  {:<16} {:>8} {:>8} {:>6} {:>7} {:>7} {:>8}\n", "layer",
+  fmt::print("{:<22} {:<16} {:>7} {:>7} {:>6} {:>7} {:>7} {:>8}\n", "layer",
              "pass", "ours", "oneDNN", "ratio", "peak", "oneDNN", "bytes/th");
   bool agree = true;
   for (ConvPass pass :
        {ConvPass::kForward, ConvPass::kGradInput, ConvPass::kGradWeight}) {
     Totals totals;
+    if (!options.pass.empty() && options.pass != PassName(pass)) continue;
     for (const Layer& layer : kLayers) {
       if (pass == ConvPass::kGradInput && !layer.grad_input) continue;
+      if (LayerName(layer.shape).find(options.layer) == std::string::npos) {
+        continue;
+      }
       agree &= Compare(layer, images, pass, options, pool, peak, totals);
     }
-    fmt::print("{:<21}  {:<16} weighted by time in a step: ratio {:.3f}\n", "",
+    fmt::print("{:<22} {:<16} weighted by time in a step: ratio {:.3f}\n", "",
                PassName(pass), totals.theirs / totals.ours);
   }
   return agree;
@@ -253,6 +262,10 @@ bool Parse(int argc, char** argv, Options& options) {
     } else if (name == "--threads") {
       options.threads = std::atoi(value);
       if (options.threads < 1) return false;
+    } else if (name == "--layer") {
+      options.layer = value;
+    } else if (name == "--pass") {
+      options.pass = value;
     } else if (name != "--target" || !ForceTargetNamed(value)) {
       return false;
     }
