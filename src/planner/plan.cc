@@ -81,8 +81,10 @@ void CountFlops(PlanParts& parts) {
   for (const ScheduledOp& s : parts.schedule) {
     if (s.phase != Phase::kMicrobatch) continue;
     const Op& op = parts.graph.op(s.op);
-    parts.flops_step +=
-        op.def->Flops(parts.graph.InputSpecs(op), parts.graph.OutputSpecs(op));
+    const std::vector<ValueSpec> inputs = parts.graph.InputSpecs(op);
+    const std::vector<ValueSpec> outputs = parts.graph.OutputSpecs(op);
+    parts.flops_step += op.def->Flops(inputs, outputs);
+    parts.flops_recompute += op.def->RecomputeFlops(inputs, outputs);
   }
 }
 
