@@ -11,7 +11,9 @@
 #include "kernels/conv/grad_weight-inl.h"
 #include "kernels/conv/grouped_run-inl.h"
 #include "kernels/conv/pass.h"
+#include "kernels/conv/row_weight-inl.h"
 #include "kernels/conv/taps-inl.h"
+#include "kernels/conv/weight_pass.h"
 #include "kernels/target.h"
 
 #if HWY_ONCE
@@ -124,7 +126,10 @@ void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
 }
 
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
-  const int64_t floats = conv::GradWeightPass(shape).Floats();
+  conv::RowWeightPass rows;
+  const int64_t floats = conv::MakeRowWeightPass(shape, rows)
+                             ? rows.Floats()
+                             : conv::GradWeightPass(shape).Floats();
   return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
 }
 
@@ -132,6 +137,12 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const Conv2dTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
+  conv::RowWeightPass rows;
+  if (conv::MakeRowWeightPass(shape, rows)) {
+    THIMBLE_DISPATCH(RunRowWeight)
+        .Get()(rows, images, x, grad_y, grad_w, context);
+    return;
+  }
   THIMBLE_DISPATCH(RunGradWeight)
       .Get()(conv::GradWeightPass(shape), images, x, grad_y, grad_w, context);
 }
