@@ -28,99 +28,95 @@ TEST(Plan, OfATinyNetworkIsThisText) {
   const Result<Plan> plan = MakePlan(Tiny(), {});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->Explain(), R"(plan tiny batch 2 threads 1
-arena 18368 lower_bound 18368 peak 'fc.grad_w' at 11
-  input                0
+arena 18304 lower_bound 18304 peak 'fc.grad_w' at 10
+  input                64
   parameter            384
   gradient             128
   optimizer            384
   statistic            512
-  activation           576
+  activation           448
   activation-gradient  0
   workspace            16384
 schedule
-     0 microbatch normalize normalize
-     1 microbatch conv2d conv
-     2 microbatch batch-norm-train bn
-     3 microbatch batch-norm-track bn.track
-     4 microbatch relu-with-mask relu1
-     5 microbatch global-average-pool global_pool2
-     6 microbatch linear fc
-     7 microbatch bias fc.add_bias
-     8 microbatch softmax-cross-entropy loss
-     9 microbatch softmax-cross-entropy-grad loss.grad_logits
-    10 microbatch bias-grad fc.add_bias.grad_b
-    11 microbatch linear-grad-weight fc.grad_w
-    12 microbatch linear-grad-input fc.grad_x
-    13 microbatch global-average-pool-grad global_pool2.grad_x
-    14 microbatch relu-grad-from-mask relu1.grad_x
-    15 microbatch batch-norm-grad bn.grad
-    16 microbatch conv2d-grad-weight conv.grad_w
-    17 update     sgd-update conv.weight.update
-    18 update     sgd-update bn.weight.update
-    19 update     sgd-update bn.bias.update
-    20 update     sgd-update fc.weight.update
-    21 update     sgd-update fc.bias.update
-    22 update     commit bn.running_mean.commit
-    23 update     commit bn.running_var.commit
-    24 evaluate   normalize eval.normalize
-    25 evaluate   conv2d eval.conv
-    26 evaluate   batch-norm-apply eval.bn
-    27 evaluate   relu eval.relu1
-    28 evaluate   global-average-pool eval.global_pool2
-    29 evaluate   linear eval.fc
-    30 evaluate   bias eval.fc.add_bias
-    31 evaluate   softmax-cross-entropy eval.loss
+     0 microbatch image-conv conv
+     1 microbatch batch-norm-train bn
+     2 microbatch batch-norm-track bn.track
+     3 microbatch relu-with-mask relu1
+     4 microbatch global-average-pool global_pool2
+     5 microbatch linear fc
+     6 microbatch bias fc.add_bias
+     7 microbatch softmax-cross-entropy loss
+     8 microbatch softmax-cross-entropy-grad loss.grad_logits
+     9 microbatch bias-grad fc.add_bias.grad_b
+    10 microbatch linear-grad-weight fc.grad_w
+    11 microbatch linear-grad-input fc.grad_x
+    12 microbatch global-average-pool-grad global_pool2.grad_x
+    13 microbatch relu-grad-from-mask relu1.grad_x
+    14 microbatch batch-norm-grad bn.grad
+    15 microbatch image-conv-grad-weight conv.grad_w
+    16 update     sgd-update conv.weight.update
+    17 update     sgd-update bn.weight.update
+    18 update     sgd-update bn.bias.update
+    19 update     sgd-update fc.weight.update
+    20 update     sgd-update fc.bias.update
+    21 update     commit bn.running_mean.commit
+    22 update     commit bn.running_var.commit
+    23 evaluate   image-conv eval.conv
+    24 evaluate   batch-norm-apply eval.bn
+    25 evaluate   relu eval.relu1
+    26 evaluate   global-average-pool eval.global_pool2
+    27 evaluate   linear eval.fc
+    28 evaluate   bias eval.fc.add_bias
+    29 evaluate   softmax-cross-entropy eval.loss
 buffers
-      16640+128       [0, 32) parameter conv.weight
-      17024+64        [0, 32) parameter bn.weight
-      17088+64        [0, 32) parameter bn.bias
-      17152+64        [0, 32) statistic bn.running_mean
-      17216+64        [0, 32) statistic bn.running_var
-      17280+64        [0, 32) parameter fc.weight
-      17344+64        [0, 32) parameter fc.bias
-          0+64        [0, 1) input images
-       1344+64        [0, 10) input labels
-      16768+128       [0, 17) activation normalize
-      16384+256       [1, 16) activation conv
-          0+256       [2, 6) activation bn
-      17408+64        [2, 16) statistic bn.1
-      17472+64        [2, 16) statistic bn.2
-      17536+64        [3, 23) statistic bn.track
-      17600+64        [3, 24) statistic bn.track.1
-      17664+64        [4, 15) activation relu1.1
-      17728+64        [5, 12) activation global_pool2
-      17792+64        [6, 13) activation fc
-      17856+64        [8, 24) statistic loss
-      17920+64        [8, 24) statistic loss.1
-      17984+64        [10, 22) gradient fc.add_bias.grad_b
-      18048+64        [11, 21) gradient fc.grad_w
-        192+64        [12, 14) activation-gradient fc.grad_x
-       3840+256       [13, 17) activation-gradient global_pool2.grad_x
-       4224+64        [15, 19) gradient bn.grad
-       4288+64        [15, 20) gradient bn.grad.1
-       4096+128       [16, 18) gradient conv.grad_w
-      16896+128       [0, 32) optimizer conv.weight.velocity
-      18112+64        [0, 32) optimizer bn.weight.velocity
-      18176+64        [0, 32) optimizer bn.bias.velocity
-      18240+64        [0, 32) optimizer fc.weight.velocity
-      18304+64        [0, 32) optimizer fc.bias.velocity
-          0+64        [24, 25) input eval.images
-       1728+64        [24, 32) input eval.labels
-       1600+128       [24, 26) activation eval.normalize
-       1344+256       [25, 29) activation eval.conv
-        128+64        [28, 30) activation eval.global_pool2
-        192+64        [29, 32) activation eval.fc
-          0+64        [31, 32) statistic eval.loss
-         64+64        [31, 32) statistic eval.loss.1
-          0+1344      [1, 2) workspace conv.scratch
-          0+128       [6, 7) workspace fc.scratch
-          0+64        [8, 9) workspace loss.scratch
-          0+16384     [11, 12) workspace fc.grad_w.scratch
-          0+192       [12, 13) workspace fc.grad_x.scratch
-          0+3840      [16, 17) workspace conv.grad_w.scratch
-          0+1344      [25, 26) workspace eval.conv.scratch
-          0+128       [29, 30) workspace eval.fc.scratch
-        128+64        [31, 32) workspace eval.loss.scratch
+          0+128       [0, 30) parameter conv.weight
+        128+64        [0, 30) parameter bn.weight
+        192+64        [0, 30) parameter bn.bias
+        256+64        [0, 30) statistic bn.running_mean
+        320+64        [0, 30) statistic bn.running_var
+        384+64        [0, 30) parameter fc.weight
+        448+64        [0, 30) parameter fc.bias
+      17536+64        [0, 16) input images
+       2496+64        [0, 9) input labels
+      17280+256       [0, 15) activation conv
+        896+256       [1, 5) activation bn
+      17600+64        [1, 15) statistic bn.1
+      17664+64        [1, 15) statistic bn.2
+      17728+64        [2, 22) statistic bn.track
+      17792+64        [2, 23) statistic bn.track.1
+      17856+64        [3, 14) activation relu1.1
+      17920+64        [4, 11) activation global_pool2
+      17984+64        [5, 12) activation fc
+      18048+64        [7, 23) statistic loss
+      18112+64        [7, 23) statistic loss.1
+      18176+64        [9, 21) gradient fc.add_bias.grad_b
+      18240+64        [10, 20) gradient fc.grad_w
+       1088+64        [11, 13) activation-gradient fc.grad_x
+       6848+256       [12, 16) activation-gradient global_pool2.grad_x
+       7232+64        [14, 18) gradient bn.grad
+       7296+64        [14, 19) gradient bn.grad.1
+       7104+128       [15, 17) gradient conv.grad_w
+        512+128       [0, 30) optimizer conv.weight.velocity
+        640+64        [0, 30) optimizer bn.weight.velocity
+        704+64        [0, 30) optimizer bn.bias.velocity
+        768+64        [0, 30) optimizer fc.weight.velocity
+        832+64        [0, 30) optimizer fc.bias.velocity
+       2752+64        [23, 24) input eval.images
+       2816+64        [23, 30) input eval.labels
+       2496+256       [23, 27) activation eval.conv
+       1024+64        [26, 28) activation eval.global_pool2
+       1088+64        [27, 30) activation eval.fc
+        896+64        [29, 30) statistic eval.loss
+        960+64        [29, 30) statistic eval.loss.1
+        896+1600      [0, 1) workspace conv.scratch
+        896+128       [5, 6) workspace fc.scratch
+        896+64        [7, 8) workspace loss.scratch
+        896+16384     [10, 11) workspace fc.grad_w.scratch
+        896+192       [11, 12) workspace fc.grad_x.scratch
+        896+5952      [15, 16) workspace conv.grad_w.scratch
+        896+1600      [23, 24) workspace eval.conv.scratch
+        896+128       [27, 28) workspace eval.fc.scratch
+       1024+64        [29, 30) workspace eval.loss.scratch
 )");
 }
 

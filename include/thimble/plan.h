@@ -36,6 +36,7 @@ struct PlanOptions {
   OptimizerSpec optimizer;
   int threads = 1;
   bool training = true;  // false: only the evaluate phase
+  bool fuse = true;      // norm, ReLU and sums into the convolutions
   bool inplace = true;   // let ops overwrite inputs that they read last
   // Refuse a plan whose arena is larger.
   std::optional<uint64_t> budget;

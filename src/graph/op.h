@@ -55,6 +55,14 @@ enum class OpKind : uint8_t {
   kShortcut,
   kShortcutGrad,
   kReshape,
+  kFusedConv,  // mode-free: becomes the norm-relu-conv forms
+  kNormReluConv,
+  kNormReluConvGradInput,
+  kNormReluConvGradWeight,
+  kNormGrad,
+  kMoments,
+  kImageConv,
+  kImageConvGradWeight,
   kSoftmaxCrossEntropy,
   kSoftmaxCrossEntropyGrad,
   kSgdUpdate,
@@ -80,6 +88,11 @@ struct InPlacePair {
   uint32_t output;
 };
 
+// Mean and variance, or their running twins.
+struct ValuePair {
+  ValueId first, second;
+};
+
 enum class Mode : uint8_t { kTrain, kEvaluate };
 
 // Adds executable ops to the graph being lowered into. Ops that were accepted
@@ -94,6 +107,10 @@ class Emitter {
                                     std::vector<ValueId> inputs, Role role) = 0;
   // Where one output of an op is for something else than the others.
   virtual void SetRole(ValueId value, Role role) = 0;
+  // Mean and variance over the batch, per channel: those that the op that made
+  // `value` has given, else of an op of their own, made now.
+  virtual ValuePair MomentsOf(ValueId value) = 0;
+  virtual void SetMoments(ValueId value, ValuePair moments) = 0;
   // Has the update phase copy `next` over `state`: a step that is skipped
   // leaves `state` as it was.
   virtual void CommitAtUpdate(ValueId state, ValueId next) = 0;
@@ -106,6 +123,8 @@ struct ForwardContext {
   std::span<const ValueId> inputs;
   // Some other op's backward reads this op's (first) output anyway.
   bool output_is_kept = false;
+  // The (first) output is normalised by its batch statistics downstream.
+  bool output_is_normalized = false;
 };
 
 struct ForwardResult {
@@ -124,8 +143,13 @@ struct GradientContext {
   std::span<const ValueId> grad_outputs;
   // One per input: whether its gradient is wanted.
   std::span<const bool> wanted;
-  // One per input, to be set for each wanted one.
+  // One per input: the sum of its gradients so far, invalid where there is
+  // none.
+  std::span<const ValueId> pending;
+  // One per input, to be set for each wanted one, and whether the pending
+  // gradient is already part of it.
   std::span<ValueId> grad_inputs;
+  std::span<bool> folded;
 };
 
 // Make OpDefs with std::make_shared: graphs share them.
@@ -157,6 +181,9 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
   // the first input and the first output.
   virtual int64_t Flops(std::span<const ValueSpec> inputs,
                         std::span<const ValueSpec> outputs) const;
+  // The part of Flops that computes again what forward has computed.
+  virtual int64_t RecomputeFlops(std::span<const ValueSpec> inputs,
+                                 std::span<const ValueSpec> outputs) const;
   virtual Workspace Scratch(std::span<const ValueSpec> inputs,
                             std::span<const ValueSpec> outputs) const;
 };

@@ -14,6 +14,16 @@
 #include <cstddef>
 #include <cstring>
 
+// Before a loop over an array of vectors: they are in registers only where
+// every index is a constant.
+#ifndef THIMBLE_UNROLL
+#if defined(__clang__)
+#define THIMBLE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define THIMBLE_UNROLL _Pragma("GCC unroll 32")
+#endif
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
 namespace HWY_NAMESPACE {

@@ -23,9 +23,9 @@ TargetList Detect() {
   const bool sse4 = __builtin_cpu_supports("sse4.2") &&
                     __builtin_cpu_supports("aes") &&
                     __builtin_cpu_supports("pclmul");
-  const bool avx2 = sse4 && __builtin_cpu_supports("avx2") &&
-                    __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("bmi2");
+  const bool avx2 =
+      sse4 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
   const bool avx3 = avx2 && __builtin_cpu_supports("avx512f") &&
                     __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512cd") &&

@@ -16,6 +16,19 @@ kernels::BatchNormShape BatchNormShapeOf(const ValueSpec& x) {
   return {.channels = x.shape[1], .pixels = x.shape.elements_from(2)};
 }
 
+void TrackMoments(ForwardContext& context, const BatchNormAttributes& norm,
+                  ValueId x, ValuePair moments, ValuePair running) {
+  const int64_t positions =
+      context.emit.graph().value(x).spec.shape.elements_from(2);
+  const auto next = context.emit.Emit(
+      context.name + ".track",
+      std::make_shared<BatchNormTrack>(norm.momentum, positions),
+      {moments.first, moments.second, running.first, running.second},
+      Role::kStatistic);
+  context.emit.CommitAtUpdate(running.first, next[0]);
+  context.emit.CommitAtUpdate(running.second, next[1]);
+}
+
 Result<std::vector<ValueSpec>> BatchNorm::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[0];
@@ -54,14 +67,7 @@ ForwardResult BatchNorm::Forward(ForwardContext& context) const {
       {in[0], in[1], in[2]}, Role::kActivation);
   context.emit.SetRole(made[1], Role::kStatistic);
   context.emit.SetRole(made[2], Role::kStatistic);
-  const ValueSpec x = context.emit.graph().value(in[0]).spec;
-  const auto next =
-      context.emit.Emit(context.name + ".track",
-                        std::make_shared<BatchNormTrack>(
-                            attributes_.momentum, x.shape.elements_from(2)),
-                        {made[1], made[2], in[3], in[4]}, Role::kStatistic);
-  context.emit.CommitAtUpdate(in[3], next[0]);
-  context.emit.CommitAtUpdate(in[4], next[1]);
+  TrackMoments(context, attributes_, in[0], {made[1], made[2]}, {in[3], in[4]});
   return {{made[0]}, {made[1], made[2]}};
 }
 

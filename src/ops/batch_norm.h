@@ -127,6 +127,10 @@ class BatchNormTrack final : public OpDef {
   int64_t positions_;
 };
 
+// Emits the running statistics' next values, for the update phase to commit.
+void TrackMoments(ForwardContext& context, const BatchNormAttributes& norm,
+                  ValueId x, ValuePair moments, ValuePair running);
+
 kernels::BatchNormShape BatchNormShapeOf(const ValueSpec& x);
 
 }  // namespace thimble::ops

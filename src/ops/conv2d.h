@@ -26,6 +26,8 @@ class Conv2d final : public OpDef {
                     std::span<const ValueSpec> outputs) const override;
 
   kernels::Conv2dShape ShapeOf(const ValueSpec& x, const ValueSpec& w) const;
+  int64_t stride() const { return stride_; }
+  int64_t padding() const { return padding_; }
 
  private:
   int64_t stride_;

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "graph/op.h"
 #include "ops/add.h"
+#include "ops/fused_conv.h"
 #include "ops/update.h"
 #include "planner/program.h"
 
@@ -33,6 +34,23 @@ class ProgramEmitter final : public Emitter {
     program_.graph.SetRole(value, role);
   }
 
+  ValuePair MomentsOf(ValueId value) override {
+    for (const auto& [of, moments] : moments_) {
+      if (of == value) return moments;
+    }
+    const auto made =
+        Emit(graph().value(value).name + ".moments",
+             std::make_shared<ops::Moments>(), {value}, Role::kStatistic);
+    moments_.push_back({value, {made[0], made[1]}});
+    return {made[0], made[1]};
+  }
+
+  void SetMoments(ValueId value, ValuePair moments) override {
+    program_.graph.SetRole(moments.first, Role::kStatistic);
+    program_.graph.SetRole(moments.second, Role::kStatistic);
+    moments_.push_back({value, moments});
+  }
+
   void CommitAtUpdate(ValueId state, ValueId next) override {
     commits_.push_back({state, next});
   }
@@ -48,6 +66,7 @@ class ProgramEmitter final : public Emitter {
   Program& program_;
   Phase phase_ = Phase::kMicrobatch;
   std::vector<std::pair<ValueId, ValueId>> commits_;
+  std::vector<std::pair<ValueId, ValuePair>> moments_;
 };
 
 class Differentiator {
@@ -117,6 +136,13 @@ class Differentiator {
       if (needs.output) kept_[op.outputs[0].i] = true;
       // A view's reader reads the bytes of what is viewed.
     }
+    // A fused op asks for its input's statistics.
+    normalized_.resize(source().values().size());
+    for (const Op& op : source().ops()) {
+      if (op.def->kind() == OpKind::kFusedConv) {
+        normalized_[op.inputs[0].i] = true;
+      }
+    }
     // Walk back: what is kept of a view is kept of the value under it.
     for (size_t k = source().ops().size(); k-- > 0;) {
       const Op& op = source().ops()[k];
@@ -141,7 +167,12 @@ class Differentiator {
       std::vector<ValueId> inputs;
       for (ValueId v : op.inputs) inputs.push_back(current_[v.i]);
       const std::string name = prefix + op.name;
-      ForwardContext context{emit_, mode, name, inputs, kept_[op.outputs[0].i]};
+      ForwardContext context{emit_,
+                             mode,
+                             name,
+                             inputs,
+                             kept_[op.outputs[0].i],
+                             normalized_[op.outputs[0].i]};
       ForwardResult made = op.def->Forward(context);
       TH_CHECK(made.outputs.size() == op.outputs.size());
       for (size_t out = 0; out < op.outputs.size(); ++out) {
@@ -182,10 +213,13 @@ class Differentiator {
       grad_outputs.push_back(gradient_[v.i]);
     }
     const auto wanted = std::make_unique<bool[]>(inputs.size());
+    const auto folded = std::make_unique<bool[]>(inputs.size());
+    std::vector<ValueId> grad_inputs(inputs.size());
+    std::vector<ValueId> pending(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       wanted[i] = wanted_[op.inputs[i].i];
+      pending[i] = gradient_[op.inputs[i].i];
     }
-    std::vector<ValueId> grad_inputs(inputs.size());
     GradientContext context{emit_,
                             op.name,
                             inputs,
@@ -193,12 +227,18 @@ class Differentiator {
                             saved,
                             grad_outputs,
                             {wanted.get(), inputs.size()},
-                            grad_inputs};
+                            pending,
+                            grad_inputs,
+                            {folded.get(), inputs.size()}};
     op.def->Gradient(context);
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!wanted[i]) continue;
       TH_CHECK(grad_inputs[i].valid());
-      AddGradient(op.inputs[i], grad_inputs[i]);
+      if (folded[i]) {
+        gradient_[op.inputs[i].i] = grad_inputs[i];
+      } else {
+        AddGradient(op.inputs[i], grad_inputs[i]);
+      }
     }
   }
 
@@ -245,6 +285,7 @@ class Differentiator {
   std::vector<ValueId> gradient_;
   std::vector<bool> wanted_;
   std::vector<bool> kept_;
+  std::vector<bool> normalized_;
   std::vector<std::vector<ValueId>> saved_;  // by op
 };
 

@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/buffers.h"
+#include "planner/fuse.h"
 #include "planner/paper.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
@@ -80,13 +81,16 @@ void CountFlops(PlanParts& parts) {
   for (const ScheduledOp& s : parts.schedule) {
     if (s.phase != Phase::kMicrobatch) continue;
     const Op& op = parts.graph.op(s.op);
-    parts.flops_step +=
-        op.def->Flops(parts.graph.InputSpecs(op), parts.graph.OutputSpecs(op));
+    const std::vector<ValueSpec> inputs = parts.graph.InputSpecs(op);
+    const std::vector<ValueSpec> outputs = parts.graph.OutputSpecs(op);
+    parts.flops_step += op.def->Flops(inputs, outputs);
+    parts.flops_recompute += op.def->RecomputeFlops(inputs, outputs);
   }
 }
 
 Plan Build(const Model& model, const PlanOptions& options) {
-  planner::Program program = planner::Differentiate(model, options);
+  planner::Program program = planner::Differentiate(
+      options.fuse ? planner::Fuse(model) : model, options);
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;

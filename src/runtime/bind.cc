@@ -18,6 +18,7 @@
 #include "ops/pool.h"
 #include "ops/shortcut.h"
 #include "ops/update.h"
+#include "runtime/bind_fused.h"
 
 namespace thimble::runtime {
 namespace {
@@ -349,7 +350,22 @@ BoundOp Bind(const BindContext& context) {
       return BindSgdUpdate(context);
     case OpKind::kCommit:
       return BindCommit(context);
+    case OpKind::kImageConv:
+      return BindImageConv(context);
+    case OpKind::kImageConvGradWeight:
+      return BindImageConvGradWeight(context);
+    case OpKind::kMoments:
+      return BindMoments(context);
+    case OpKind::kNormReluConv:
+      return BindNormReluConv(context);
+    case OpKind::kNormReluConvGradInput:
+      return BindNormReluConvGradInput(context);
+    case OpKind::kNormReluConvGradWeight:
+      return BindNormReluConvGradWeight(context);
+    case OpKind::kNormGrad:
+      return BindNormGrad(context);
     case OpKind::kBatchNorm:
+    case OpKind::kFusedConv:
     case OpKind::kReshape:
       break;  // never executed
   }

@@ -97,7 +97,8 @@ TEST(Cli, PlanJsonKeepsItsContract) {
       EXPECT_EQ(sum, bound);
       EXPECT_GT(plan["parameters"], 0);
       EXPECT_EQ(plan["fits"], true);
-      EXPECT_EQ(plan["flops"]["ratio"], 1.0);
+      EXPECT_GE(plan["flops"]["ratio"], 1.0);  // prologues run twice
+      EXPECT_LE(plan["flops"]["ratio"], 1.01);
       for (const char* key : {"model", "batch", "microbatch", "precision",
                               "nonzero", "checkpoint", "threads", "paper_bytes",
                               "paper_flops_ratio", "peak_op"}) {

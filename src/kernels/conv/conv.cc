@@ -6,49 +6,143 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include <algorithm>
+
 #include "kernels/conv/grad_weight-inl.h"
+#include "kernels/conv/grouped_run-inl.h"
 #include "kernels/conv/pass.h"
+#include "kernels/conv/row_weight-inl.h"
 #include "kernels/conv/taps-inl.h"
+#include "kernels/conv/weight_pass.h"
 #include "kernels/target.h"
 
 #if HWY_ONCE
 namespace thimble::kernels {
 namespace {
 
-Workspace PerThreadFloats(int64_t floats) {
-  return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
+// A thread's part is the larger of the two ways', since targets differ in which
+// they have; sums over images are kept in the shared part.
+Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
+                        const Conv2dReduction& reduction) {
+  const conv::Pass pass =
+      forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
+  int64_t floats = pass.Floats();
+  conv::GroupedPass grouped;
+  if (conv::MakeGroupedPass(shape, forward, grouped)) {
+    floats = std::max(floats, grouped.Floats());
+  }
+  Workspace workspace{.per_thread =
+                          static_cast<size_t>(floats) * sizeof(float)};
+  if (reduction.reducing) {
+    const int64_t chunk = conv::ChunkImages(pass.out_height * pass.out_width);
+    workspace.shared =
+        static_cast<size_t>(conv::CeilDiv(reduction.images, chunk) *
+                            pass.outputs) *
+        2 * sizeof(float);
+  }
+  return workspace;
+}
+
+void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
+             const Conv2dInput& input, const Conv2dTensor& weights,
+             const conv::Sink& sink, const KernelContext& context) {
+  conv::GroupedPass grouped;
+  if (conv::MakeGroupedPass(shape, forward, grouped) &&
+      THIMBLE_DISPATCH(RunGrouped)
+          .Get()(grouped, images, input, weights, sink, context)) {
+    return;
+  }
+  const conv::Pass pass =
+      forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
+  THIMBLE_DISPATCH(RunTaps).Get()(pass, images, input, weights, sink, context);
 }
 
 }  // namespace
 
-Workspace Conv2dForwardWorkspace(const Conv2dShape& shape) {
-  return PerThreadFloats(conv::ForwardPass(shape).Floats());
+Workspace Conv2dForwardWorkspace(const Conv2dShape& shape,
+                                 const Conv2dReduction& reduction) {
+  return PassWorkspace(shape, true, reduction);
 }
 
-void Conv2dForward(const Conv2dShape& shape, int64_t images, const float* x,
-                   const float* w, float* y, const KernelContext& context) {
-  THIMBLE_DISPATCH(RunTaps).Get()(conv::ForwardPass(shape), images, x, w, y,
-                                  context);
+void Conv2dForward(const Conv2dShape& shape, int64_t images,
+                   const Conv2dInput& x, const Conv2dTensor& w,
+                   const Conv2dOutput& y, const KernelContext& context) {
+  conv::Sink sink;
+  sink.data = y.data;
+  sink.dtype = y.dtype;
+  sink.residual = y.residual;
+  sink.moments = y.mean != nullptr;
+  sink.partials = context.Shared<float>();
+  RunPass(shape, true, images, x, w, sink, context);
+  if (!sink.moments) return;
+  const int64_t pixels = shape.out_height() * shape.out_width();
+  const int64_t chunk = conv::ChunkImages(pixels);
+  for (int64_t c = 0; c < shape.out_channels; ++c) {
+    conv::Partial all;
+    for (int64_t i = 0; i * chunk < images; ++i) {
+      const float* part = sink.partials + 2 * (i * shape.out_channels + c);
+      all.Merge(
+          static_cast<double>(std::min(chunk, images - i * chunk) * pixels),
+          part[0], part[1]);
+    }
+    y.mean[c] = static_cast<float>(all.first);
+    y.variance[c] = static_cast<float>(all.second / all.count);
+  }
 }
 
-Workspace Conv2dGradInputWorkspace(const Conv2dShape& shape) {
-  return PerThreadFloats(conv::GradInputPass(shape).Floats());
+Workspace Conv2dGradInputWorkspace(const Conv2dShape& shape,
+                                   const Conv2dReduction& reduction) {
+  return PassWorkspace(shape, false, reduction);
 }
 
 void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
-                     const float* grad_y, const float* w, float* grad_x,
+                     const Conv2dTensor& grad_y, const Conv2dTensor& w,
+                     const Conv2dGradInputTarget& grad_x,
                      const KernelContext& context) {
-  THIMBLE_DISPATCH(RunTaps).Get()(conv::GradInputPass(shape), images, grad_y, w,
-                                  grad_x, context);
+  conv::Sink sink;
+  sink.data = grad_x.data;
+  sink.dtype = grad_x.dtype;
+  sink.x = grad_x.x;
+  sink.x_dtype = grad_x.x_dtype;
+  sink.scale = grad_x.scale;
+  sink.shift = grad_x.shift;
+  sink.mean = grad_x.mean;
+  sink.inv_std = grad_x.inv_std;
+  sink.partials = context.Shared<float>();
+  const Conv2dInput input{.data = grad_y.data, .dtype = grad_y.dtype};
+  RunPass(shape, false, images, input, w, sink, context);
+  if (!sink.reducing()) return;
+  const int64_t chunk = conv::ChunkImages(shape.in_height * shape.in_width);
+  for (int64_t c = 0; c < shape.in_channels; ++c) {
+    double beta = 0.0, gamma = 0.0;
+    for (int64_t i = 0; i * chunk < images; ++i) {
+      const float* part = sink.partials + 2 * (i * shape.in_channels + c);
+      beta += part[0];
+      gamma += part[1];
+    }
+    grad_x.grad_beta[c] = static_cast<float>(beta);
+    grad_x.grad_gamma[c] = static_cast<float>(gamma);
+  }
 }
 
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
-  return PerThreadFloats(conv::GradWeightPass(shape).Floats());
+  conv::RowWeightPass rows;
+  const int64_t floats = conv::MakeRowWeightPass(shape, rows)
+                             ? rows.Floats()
+                             : conv::GradWeightPass(shape).Floats();
+  return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
 }
 
-void Conv2dGradWeight(const Conv2dShape& shape, int64_t images, const float* x,
-                      const float* grad_y, float* grad_w,
+void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
+                      const Conv2dInput& x, const Conv2dTensor& grad_y,
+                      const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
+  conv::RowWeightPass rows;
+  if (conv::MakeRowWeightPass(shape, rows)) {
+    THIMBLE_DISPATCH(RunRowWeight)
+        .Get()(rows, images, x, grad_y, grad_w, context);
+    return;
+  }
   THIMBLE_DISPATCH(RunGradWeight)
       .Get()(conv::GradWeightPass(shape), images, x, grad_y, grad_w, context);
 }

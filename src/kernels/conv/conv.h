@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 2-D convolution of planar images (NCHW, f32) without bias, and its two
-// gradients. Weights are [out_channels, in_channels, kernel_h, kernel_w]. Every
-// output element is computed by one thread in one order that depends on the
-// shape and the SIMD target only. No aliasing between inputs and outputs.
+// 2-D convolution of planar images (NCHW) without bias, and its two gradients,
+// alone or fused with what stands around it in a network. Tensors are stored as
+// f32, f16 or bf16 (images also as u8); arithmetic is f32, and a result is
+// rounded once, to nearest even, when it is stored. Weights are [out_channels,
+// in_channels, kernel_h, kernel_w].
+//
+// Every output element is computed by one thread in one order that depends on
+// the shape and the SIMD target only. No aliasing between inputs and outputs,
+// except where it says so.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "thimble/dtype.h"
 
 namespace thimble::kernels {
 
@@ -30,24 +36,108 @@ struct Conv2dShape {
   }
 };
 
-// y[i, o, h, w] = sum over c, kh, kw of w[o, c, kh, kw] *
-//     x[i, c, h*stride + kh - padding, w*stride + kw - padding]
-// in the index order of (c, kh, kw).
-Workspace Conv2dForwardWorkspace(const Conv2dShape& shape);
-void Conv2dForward(const Conv2dShape& shape, int64_t images, const float* x,
-                   const float* w, float* y, const KernelContext& context);
+// What the convolution reads: u = x * scale[c] + shift[c], in one fused
+// multiply-add, and max(u, 0) with relu. Without a scale, x itself. Padding is
+// zero in these values, not in x.
+struct Conv2dInput {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;  // or f16, bf16, u8
+  const float* scale = nullptr;
+  const float* shift = nullptr;
+  bool relu = false;  // REQUIRES: a scale
+};
 
-// grad_x = the transposed map applied to grad_y.
-Workspace Conv2dGradInputWorkspace(const Conv2dShape& shape);
+// A plain tensor of f32, f16 or bf16.
+struct Conv2dTensor {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+};
+
+// y[i, o, h, w] = sum over c, kh, kw of w[o, c, kh, kw] *
+//     u[i, c, h*stride + kh - padding, w*stride + kw - padding] + residual
+struct Conv2dOutput {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  const void* residual = nullptr;  // same type and shape; may be `data`
+  // Both or none: mean and biased variance of y as stored, per channel.
+  float* mean = nullptr;
+  float* variance = nullptr;
+};
+
+// grad_x = the transposed map applied to grad_y. With x, the gradient goes on
+// through relu(x * scale + shift): it is zeroed where that is not positive, and
+// summed up, as stored, for the batch normalisation that scale and shift are:
+//   grad_beta[c] = sum of grad, grad_gamma[c] = sum of grad*(x-mean)*inv_std.
+struct Conv2dGradInputTarget {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  const void* x = nullptr;  // null: none of the following
+  DType x_dtype = DType::kF32;
+  const float* scale = nullptr;
+  const float* shift = nullptr;
+  const float* mean = nullptr;
+  const float* inv_std = nullptr;
+  float* grad_gamma = nullptr;
+  float* grad_beta = nullptr;
+};
+
+struct Conv2dGradWeightTarget {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  bool accumulate = false;  // adds to what is there
+};
+
+// Scratch for any storage types, prologue and residual. `reducing`: with mean
+// and variance, or with x; then the scratch depends on the number of images,
+// because per-channel sums are kept apart for every kReductionPixels pixels
+// and merged in index order.
+inline constexpr int64_t kReductionPixels = 1024;
+struct Conv2dReduction {
+  bool reducing = false;
+  int64_t images = 0;
+};
+
+Workspace Conv2dForwardWorkspace(const Conv2dShape& shape,
+                                 const Conv2dReduction& reduction = {});
+void Conv2dForward(const Conv2dShape& shape, int64_t images,
+                   const Conv2dInput& x, const Conv2dTensor& w,
+                   const Conv2dOutput& y, const KernelContext& context);
+
+Workspace Conv2dGradInputWorkspace(const Conv2dShape& shape,
+                                   const Conv2dReduction& reduction = {});
 void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
-                     const float* grad_y, const float* w, float* grad_x,
+                     const Conv2dTensor& grad_y, const Conv2dTensor& w,
+                     const Conv2dGradInputTarget& grad_x,
                      const KernelContext& context);
 
 // grad_w = sum over images and pixels: images in index order, each as partial
 // sums over blocks of rows that depend on the shape only. Zeros for no images.
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape);
-void Conv2dGradWeight(const Conv2dShape& shape, int64_t images, const float* x,
-                      const float* grad_y, float* grad_w,
+void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
+                      const Conv2dInput& x, const Conv2dTensor& grad_y,
+                      const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context);
+
+// Plain f32.
+inline void Conv2dForward(const Conv2dShape& shape, int64_t images,
+                          const float* x, const float* w, float* y,
+                          const KernelContext& context) {
+  Conv2dForward(shape, images, Conv2dInput{.data = x}, Conv2dTensor{.data = w},
+                Conv2dOutput{.data = y}, context);
+}
+inline void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
+                            const float* grad_y, const float* w, float* grad_x,
+                            const KernelContext& context) {
+  Conv2dGradInput(shape, images, Conv2dTensor{.data = grad_y},
+                  Conv2dTensor{.data = w},
+                  Conv2dGradInputTarget{.data = grad_x}, context);
+}
+inline void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
+                             const float* x, const float* grad_y, float* grad_w,
+                             const KernelContext& context) {
+  Conv2dGradWeight(shape, images, Conv2dInput{.data = x},
+                   Conv2dTensor{.data = grad_y},
+                   Conv2dGradWeightTarget{.data = grad_w}, context);
+}
 
 }  // namespace thimble::kernels

@@ -49,6 +49,8 @@ struct WeightWork {
   int64_t first_channel;
   int64_t channels;
   int64_t width;  // vectors * lanes
+  float* row;
+  float* block;  // grad_y before it is transposed, where it is not f32
 };
 
 // Adds to the sums of kTileTaps taps what the `rows` rows in scratch give. `x`
@@ -123,21 +125,39 @@ void ListOffsets(const conv::WeightPass& pass, const WeightWork& work) {
   }
 }
 
+// grad_y of outputs [first, first + outputs) of one image, `count` positions
+// from `position` on, as [position][width]. `block` holds them in between where
+// they are not f32.
+void TransposeGrad(const Conv2dTensor& grad_y, int64_t first_plane,
+                   int64_t outputs, int64_t pixels, int64_t position,
+                   int64_t count, int64_t width, float* block, float* to) {
+  const int64_t at = first_plane * pixels + position;
+  const float* from = static_cast<const float*>(grad_y.data) + at;
+  int64_t stride = pixels;
+  if (grad_y.dtype != DType::kF32) {
+    const Conv2dInput input{.data = grad_y.data, .dtype = grad_y.dtype};
+    for (int64_t o = 0; o < outputs; ++o) {
+      ReadRow(input, 0, at + o * pixels, count, block + o * count);
+    }
+    from = block;
+    stride = count;
+  }
+  Transpose(static_cast<size_t>(outputs), static_cast<size_t>(count), from,
+            static_cast<size_t>(stride), to, static_cast<size_t>(width));
+}
+
 // Adds one image to the sums of the unit.
 void AddImage(const conv::WeightPass& pass, const WeightWork& work,
-              const float* x, const float* grad_y) {
+              const Conv2dInput& x, const Conv2dTensor& grad_y, int64_t image) {
   const conv::Tile& tile = pass.tile;
-  const int64_t pixels = tile.rows * tile.cols;
+  const Conv2dShape& s = pass.shape;
   for (int64_t row = 0; row < tile.rows; row += tile.block_rows) {
     const int64_t rows = HWY_MIN(tile.rows - row, tile.block_rows);
-    LoadTile(tile, work.channels,
-             x + work.first_channel * tile.src_height * tile.src_width, row,
-             rows, work.tile);
-    Transpose(static_cast<size_t>(work.outputs),
-              static_cast<size_t>(rows * tile.cols),
-              grad_y + work.first_output * pixels + row * tile.cols,
-              static_cast<size_t>(pixels), work.grad,
-              static_cast<size_t>(work.width));
+    LoadTile(tile, x, image, s.in_channels, work.first_channel, work.channels,
+             row, rows, work.row, work.tile);
+    TransposeGrad(grad_y, image * s.out_channels + work.first_output,
+                  work.outputs, tile.rows * tile.cols, row * tile.cols,
+                  rows * tile.cols, work.width, work.block, work.grad);
     if (work.vectors == 1) {
       AddRows<1>(pass, work, rows);
     } else {
@@ -146,10 +166,35 @@ void AddImage(const conv::WeightPass& pass, const WeightWork& work,
   }
 }
 
+// sums[j * width + o] to elements j < count of row o of the gradient, which
+// begins at element `at` and whose rows are `stride` apart. `row` holds one.
+void StoreWeights(const Conv2dGradWeightTarget& grad_w, const float* sums,
+                  int64_t width, int64_t outputs, int64_t count, int64_t at,
+                  int64_t stride, float* row) {
+  if (grad_w.dtype == DType::kF32 && !grad_w.accumulate) {
+    Transpose(static_cast<size_t>(count), static_cast<size_t>(outputs), sums,
+              static_cast<size_t>(width), static_cast<float*>(grad_w.data) + at,
+              static_cast<size_t>(stride));
+    return;
+  }
+  for (int64_t o = 0; o < outputs; ++o) {
+    for (int64_t j = 0; j < count; ++j) row[j] = sums[j * width + o];
+    WithFloatType(grad_w.dtype, [&](auto type) HWY_ATTR {
+      using T = decltype(type);
+      T* to = static_cast<T*>(grad_w.data) + at + o * stride;
+      if (grad_w.accumulate) {
+        MapRow(count, to, row,
+               [](V v, V there) HWY_ATTR { return hn::Add(there, v); });
+      }
+      CopyRowAs(count, row, to, [](V v) HWY_ATTR { return v; });
+    });
+  }
+}
+
 // Sums over all images, then writes the unit's part of grad_w.
 void SumUnit(const conv::WeightPass& pass, const WeightWork& work,
-             int64_t images, const float* x, const float* grad_y,
-             float* grad_w) {
+             int64_t images, const Conv2dInput& x, const Conv2dTensor& grad_y,
+             const Conv2dGradWeightTarget& grad_w) {
   const Conv2dShape& s = pass.shape;
   const conv::Tile& tile = pass.tile;
   const int64_t count = work.channels * pass.taps;
@@ -159,23 +204,19 @@ void SumUnit(const conv::WeightPass& pass, const WeightWork& work,
   if (work.outputs < work.width) {
     ZeroRow(tile.block_rows * tile.cols * work.width, work.grad);
   }
-  for (int64_t i = 0; i < images; ++i) {
-    AddImage(pass, work,
-             x + i * s.in_channels * tile.src_height * tile.src_width,
-             grad_y + i * s.out_channels * tile.rows * tile.cols);
-  }
+  for (int64_t i = 0; i < images; ++i) AddImage(pass, work, x, grad_y, i);
   const int64_t all = s.in_channels * pass.taps;
-  Transpose(static_cast<size_t>(count), static_cast<size_t>(work.outputs),
-            work.sums, static_cast<size_t>(work.width),
-            grad_w + work.first_output * all + work.first_channel * pass.taps,
-            static_cast<size_t>(all));
+  StoreWeights(grad_w, work.sums, work.width, work.outputs, count,
+               work.first_output * all + work.first_channel * pass.taps, all,
+               work.row);
 }
 
 }  // namespace
 
 // Threads share the pairs (block of outputs, chunk of channels).
-void RunGradWeight(const conv::WeightPass& pass, int64_t images, const float* x,
-                   const float* grad_y, float* grad_w,
+void RunGradWeight(const conv::WeightPass& pass, int64_t images,
+                   const Conv2dInput& x, const Conv2dTensor& grad_y,
+                   const Conv2dGradWeightTarget& grad_w,
                    const KernelContext& context) {
   const Conv2dShape& s = pass.shape;
   const int64_t lanes = LaneCount();
@@ -190,6 +231,8 @@ void RunGradWeight(const conv::WeightPass& pass, int64_t images, const float* x,
         work.sums = work.grad + pass.grad_floats();
         work.offsets =
             reinterpret_cast<int32_t*>(work.sums + pass.sum_floats());
+        work.row = work.sums + pass.sum_floats() + pass.offset_floats();
+        work.block = work.row + pass.row_floats();
         for (int64_t unit = begin; unit < end; ++unit) {
           work.first_output = unit / chunks * most;
           work.outputs = HWY_MIN(s.out_channels - work.first_output, most);

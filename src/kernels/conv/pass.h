@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "kernels/conv/conv.h"
+#include "kernels/conv/operand.h"
 #include "kernels/conv/tile.h"
 
 namespace thimble::kernels::conv {
@@ -34,7 +35,8 @@ struct Pass {
   int64_t out_height = 0;
   int64_t out_width = 0;
 
-  // A thread's scratch, in floats: taps, tile, sums, one line of output.
+  // A thread's scratch, in floats: taps, tile, sums, one line of output, one
+  // row of input, the weights of a block of outputs, sums over images.
   int64_t tap_floats() const {
     return RoundUp(2 * shape.kernel_h * shape.kernel_w, kMostLanes);
   }
@@ -44,8 +46,15 @@ struct Pass {
   int64_t line_floats() const {
     return phases == 1 ? 0 : phases * RoundUp(tile.cols, kMostLanes);
   }
+  int64_t row_floats() const { return RoundUp(tile.src_width, kMostLanes); }
+  int64_t weight_floats() const {
+    return RoundUp(std::min(outputs, kMostOutputs) * channels * shape.kernel_h *
+                       shape.kernel_w,
+                   kMostLanes);
+  }
   int64_t Floats() const {
-    return tap_floats() + tile.Floats(channels) + sum_floats() + line_floats();
+    return tap_floats() + tile.Floats(channels) + sum_floats() + line_floats() +
+           row_floats() + weight_floats() + PartialFloats(outputs);
   }
 };
 
@@ -57,7 +66,8 @@ inline void SetBlockRows(Pass& pass) {
       pass.channels * tile.planes_h * tile.planes_w * tile.pitch;
   const int64_t sums = pass.phases * kMostOutputs * tile.pitch;
   const int64_t fit = std::clamp<int64_t>(
-      (kTapFloats - tile.halo_h * row) / (row + sums), 1, tile.rows);
+      (kTapFloats - pass.weight_floats() - tile.halo_h * row) / (row + sums), 1,
+      tile.rows);
   int64_t least = std::numeric_limits<int64_t>::max();
   int64_t blocks = 0;
   for (int64_t rows = fit; rows >= 1; --rows) {
@@ -135,16 +145,24 @@ struct WeightPass {
   int64_t chunk = 0;  // channels of a unit
 
   int64_t chunks() const { return CeilDiv(shape.in_channels, chunk); }
-  // A thread's scratch, in floats: tile, transposed grad_y, sums, offsets.
+  // A thread's scratch, in floats: tile, transposed grad_y, sums, offsets, a
+  // row of input, a block of grad_y that is not f32.
   int64_t grad_floats() const {
     return tile.block_rows * tile.cols * kWeightVectors * kMostLanes;
   }
   int64_t sum_floats() const {
     return RoundUp(chunk * taps, kTapGroup) * kWeightVectors * kMostLanes;
   }
+  int64_t offset_floats() const {
+    return RoundUp(RoundUp(chunk * taps, kTapGroup), kMostLanes);
+  }
+  // Also a row of grad_w.
+  int64_t row_floats() const {
+    return RoundUp(std::max(tile.src_width, chunk * taps), kMostLanes);
+  }
   int64_t Floats() const {
-    return tile.Floats(chunk) + grad_floats() + sum_floats() +
-           RoundUp(chunk * taps, kTapGroup);
+    return tile.Floats(chunk) + grad_floats() + sum_floats() + offset_floats() +
+           row_floats() + grad_floats();
   }
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <complex>
 #include <cstdint>
 
 #include "kernels/conv/conv.h"
@@ -69,6 +70,65 @@ void Conv2dGradWeight(const Conv2dShape& s, int64_t images, const T* x,
   ForEachConv2dProduct(s, images, [&](int64_t xi, int64_t wi, int64_t yi) {
     grad_w[wi] += grad_y[yi] * x[xi];
   });
+}
+
+// ---- Fused forms
+
+// Zero where the real part is not positive: relu, also for a complex step.
+template <typename T>
+T Relu(const T& u) {
+  return std::real(u) > 0 ? u : T(0);
+}
+
+// What the convolution reads of x, `pixels` of each of `channels` channels.
+template <typename T>
+void Conv2dPrologue(int64_t images, int64_t channels, int64_t pixels,
+                    const T* x, const T* scale, const T* shift, bool relu,
+                    T* u) {
+  for (int64_t i = 0; i < images * channels * pixels; ++i) {
+    const int64_t c = i / pixels % channels;
+    u[i] = x[i] * scale[c] + shift[c];
+    if (relu) u[i] = Relu(u[i]);
+  }
+}
+
+// Mean and biased variance of each channel.
+template <typename T>
+void Conv2dStatistics(int64_t images, int64_t channels, int64_t pixels,
+                      const T* y, T* mean, T* variance) {
+  const T count = T(static_cast<double>(images * pixels));
+  for (int64_t c = 0; c < channels; ++c) mean[c] = variance[c] = T(0);
+  const auto channel = [&](int64_t i) { return i / pixels % channels; };
+  for (int64_t i = 0; i < images * channels * pixels; ++i) {
+    mean[channel(i)] += y[i] / count;
+  }
+  for (int64_t i = 0; i < images * channels * pixels; ++i) {
+    const T off = y[i] - mean[channel(i)];
+    variance[channel(i)] += off * off / count;
+  }
+}
+
+// grad becomes its part that goes through relu(x * scale + shift).
+template <typename T>
+void Conv2dMask(int64_t images, int64_t channels, int64_t pixels, const T* x,
+                const T* scale, const T* shift, T* grad) {
+  for (int64_t i = 0; i < images * channels * pixels; ++i) {
+    const int64_t c = i / pixels % channels;
+    if (!(std::real(x[i] * scale[c] + shift[c]) > 0)) grad[i] = T(0);
+  }
+}
+
+// Sums of grad and of grad * (x - mean) * inv_std.
+template <typename T>
+void Conv2dNormSums(int64_t images, int64_t channels, int64_t pixels,
+                    const T* grad, const T* x, const T* mean, const T* inv_std,
+                    T* grad_gamma, T* grad_beta) {
+  for (int64_t c = 0; c < channels; ++c) grad_gamma[c] = grad_beta[c] = T(0);
+  for (int64_t i = 0; i < images * channels * pixels; ++i) {
+    const int64_t c = i / pixels % channels;
+    grad_beta[c] += grad[i];
+    grad_gamma[c] += grad[i] * (x[i] - mean[c]) * inv_std[c];
+  }
 }
 
 }  // namespace thimble::kernels::reference

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/conv/pass.h"
+#include "kernels/conv/rows-inl.h"
 #include "kernels/conv/tile-inl.h"
 #include "kernels/simd-inl.h"
 
@@ -138,39 +139,80 @@ HWY_INLINE void InterleavePhases(int64_t phases, const float* sums,
 struct TapWork {
   conv::Tap* taps = nullptr;
   float* tile = nullptr;
-  float* sums = nullptr;  // [column phase][output][position]
-  float* line = nullptr;
+  float* sums = nullptr;     // [column phase][output][position]
+  float* line = nullptr;     // a row of output
+  float* row = nullptr;      // a row of input
+  float* weights = nullptr;  // of a block of outputs, where they are not f32
+  conv::Partial* partials = nullptr;  // of all outputs
+  int64_t image = 0;
   int64_t first_row = 0;
   int64_t rows = 0;
 };
 
-// Copies `outputs` outputs of row phase a out of the sums; `y` is the plane of
-// the first of them.
-void StoreOutputs(const conv::Pass& pass, const TapWork& work, int64_t a,
-                  int64_t outputs, float* y) {
+// What does not change during a call.
+struct TapCall {
+  const conv::Pass& pass;
+  const Conv2dInput& input;
+  const Conv2dTensor& weights;
+  const conv::Sink& sink;
+};
+
+// Writes `outputs` outputs from `first` on, of row phase a, from the sums.
+void StoreOutputs(const TapCall& call, const TapWork& work, int64_t a,
+                  int64_t first, int64_t outputs) {
+  const conv::Pass& pass = call.pass;
   const conv::Tile& tile = pass.tile;
   const int64_t stride = tile.positions();
   for (int64_t o = 0; o < outputs; ++o) {
-    float* plane = y + o * pass.out_height * pass.out_width;
+    const int64_t plane = work.image * pass.outputs + first + o;
     for (int64_t r = 0; r < work.rows; ++r) {
       const int64_t row = pass.phases * (work.first_row + r) + a - pass.shift;
       if (row < 0 || row >= pass.out_height) continue;
-      const float* sums = work.sums + o * stride + r * tile.pitch;
-      float* to = plane + row * pass.out_width;
-      if (pass.phases == 1) {
-        CopyRow(sums, pass.out_width, to);
-        continue;
+      float* sums = work.sums + o * stride + r * tile.pitch;
+      if (pass.phases > 1) {
+        InterleavePhases(pass.phases, sums, kOutputs * stride, tile.cols,
+                         work.line);
+        sums = work.line + pass.shift;
       }
-      InterleavePhases(pass.phases, sums, kOutputs * stride, tile.cols,
-                       work.line);
-      CopyRow(work.line + pass.shift, pass.out_width, to);
+      WriteRow(call.sink, first + o,
+               (plane * pass.out_height + row) * pass.out_width, pass.out_width,
+               sums, work.partials + first + o);
     }
   }
 }
 
+// The weights of a block of outputs as f32: where they lie, or a copy in
+// scratch. Sets from where to where one channel's, and one output's, are.
+const float* BlockWeights(const TapCall& call, const TapWork& work,
+                          int64_t first, int64_t outputs, TapSum& sum) {
+  const conv::Pass& pass = call.pass;
+  sum.channel_weights = pass.channel_weights;
+  sum.output_weights = pass.output_weights;
+  const int64_t base = first * pass.output_weights;
+  if (call.weights.dtype == DType::kF32) {
+    return static_cast<const float*>(call.weights.data) + base;
+  }
+  const Conv2dInput input{.data = call.weights.data,
+                          .dtype = call.weights.dtype};
+  const int64_t taps = pass.shape.kernel_h * pass.shape.kernel_w;
+  if (pass.forward) {  // all channels of an output are neighbours
+    for (int64_t o = 0; o < outputs; ++o) {
+      ReadRow(input, 0, base + o * pass.output_weights, pass.output_weights,
+              work.weights + o * pass.output_weights);
+    }
+    return work.weights;
+  }
+  sum.channel_weights = outputs * taps;
+  for (int64_t c = 0; c < pass.channels; ++c) {
+    ReadRow(input, 0, base + c * pass.channel_weights, outputs * taps,
+            work.weights + c * outputs * taps);
+  }
+  return work.weights;
+}
+
 // Block `block` of outputs of the tile that `work` holds.
-void SumBlock(const conv::Pass& pass, const TapWork& work, int64_t block,
-              const float* w, float* y) {
+void SumBlock(const TapCall& call, const TapWork& work, int64_t block) {
+  const conv::Pass& pass = call.pass;
   const int64_t first = block * kOutputs;
   const int64_t outputs = HWY_MIN(pass.outputs - first, kOutputs);
   const int64_t stride = pass.tile.positions();
@@ -178,49 +220,86 @@ void SumBlock(const conv::Pass& pass, const TapWork& work, int64_t block,
   sum.taps = work.taps;
   sum.channels = pass.channels;
   sum.channel_floats = pass.tile.channel();
-  sum.channel_weights = pass.channel_weights;
-  sum.output_weights = pass.output_weights;
+  const float* weights = BlockWeights(call, work, first, outputs, sum);
   for (int64_t a = 0; a < pass.phases; ++a) {
     for (int64_t b = 0; b < pass.phases; ++b) {
       sum.tap_count = conv::ListTaps(pass, a, b, work.taps);
-      SumOutputs(sum, outputs, work.rows * pass.tile.pitch, work.tile,
-                 w + first * pass.output_weights,
+      SumOutputs(sum, outputs, work.rows * pass.tile.pitch, work.tile, weights,
                  work.sums + b * kOutputs * stride, stride);
     }
-    StoreOutputs(pass, work, a, outputs,
-                 y + first * pass.out_height * pass.out_width);
+    StoreOutputs(call, work, a, first, outputs);
   }
+}
+
+// Sums over the images of one chunk begin, or end and go to shared scratch.
+void ResetPartials(const TapCall& call, const TapWork& work) {
+  for (int64_t o = 0; o < call.pass.outputs; ++o) {
+    work.partials[o] = conv::Partial();
+  }
+}
+void KeepPartials(const TapCall& call, const TapWork& work, int64_t chunk) {
+  float* to = call.sink.partials + 2 * chunk * call.pass.outputs;
+  for (int64_t o = 0; o < call.pass.outputs; ++o) {
+    to[2 * o] = static_cast<float>(work.partials[o].first);
+    to[2 * o + 1] = static_cast<float>(work.partials[o].second);
+  }
+}
+
+TapWork WorkOf(const conv::Pass& pass, const KernelContext& context,
+               int thread) {
+  TapWork work;
+  work.taps = context.PerThread<conv::Tap>(thread);
+  work.tile = context.PerThread<float>(thread) + pass.tap_floats();
+  work.sums = work.tile + pass.tile.Floats(pass.channels);
+  work.line = work.sums + pass.sum_floats();
+  work.row = work.line + pass.line_floats();
+  work.weights = work.row + pass.row_floats();
+  work.partials =
+      reinterpret_cast<conv::Partial*>(work.weights + pass.weight_floats());
+  return work;
 }
 
 }  // namespace
 
 // Threads share the triples (image, tile, block of outputs), in this order, so
-// that a thread loads at most one tile that another loads too.
-void RunTaps(const conv::Pass& pass, int64_t images, const float* x,
-             const float* w, float* y, const KernelContext& context) {
+// that a thread loads at most one tile that another loads too; or, with sums
+// over images, chunks of images.
+void RunTaps(const conv::Pass& pass, int64_t images, const Conv2dInput& input,
+             const Conv2dTensor& weights, const conv::Sink& sink,
+             const KernelContext& context) {
+  const TapCall call{pass, input, weights, sink};
   const conv::Tile& tile = pass.tile;
   const int64_t blocks = conv::CeilDiv(pass.outputs, kOutputs);
   const int64_t image_units = tile.blocks() * blocks;
-  context.pool->ParallelFor(images * image_units, [&](int64_t begin,
-                                                      int64_t end, int thread) {
-    TapWork work;
-    work.taps = context.PerThread<conv::Tap>(thread);
-    work.tile = context.PerThread<float>(thread) + pass.tap_floats();
-    work.sums = work.tile + tile.Floats(pass.channels);
-    work.line = work.sums + pass.sum_floats();
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t image = unit / image_units;
-      if (unit == begin || unit % blocks == 0) {
-        work.first_row = unit % image_units / blocks * tile.block_rows;
-        work.rows = HWY_MIN(tile.rows - work.first_row, tile.block_rows);
-        LoadTile(tile, pass.channels,
-                 x + image * pass.channels * tile.src_height * tile.src_width,
-                 work.first_row, work.rows, work.tile);
-      }
-      SumBlock(pass, work, unit % blocks, w,
-               y + image * pass.outputs * pass.out_height * pass.out_width);
-    }
-  });
+  const int64_t all = images * image_units;
+  const int64_t chunk_units =
+      sink.reducing()
+          ? conv::ChunkImages(pass.out_height * pass.out_width) * image_units
+          : 1;
+  context.pool->ParallelFor(
+      conv::CeilDiv(all, chunk_units),
+      [&](int64_t begin, int64_t end, int thread) {
+        TapWork work = WorkOf(pass, context, thread);
+        const int64_t first = begin * chunk_units;
+        const int64_t last = HWY_MIN(end * chunk_units, all);
+        for (int64_t unit = first; unit < last; ++unit) {
+          work.image = unit / image_units;
+          if (sink.reducing() && unit % chunk_units == 0) {
+            ResetPartials(call, work);
+          }
+          if (unit == first || unit % blocks == 0) {
+            work.first_row = unit % image_units / blocks * tile.block_rows;
+            work.rows = HWY_MIN(tile.rows - work.first_row, tile.block_rows);
+            LoadTile(tile, input, work.image, pass.channels, 0, pass.channels,
+                     work.first_row, work.rows, work.row, work.tile);
+          }
+          SumBlock(call, work, unit % blocks);
+          if (sink.reducing() &&
+              (unit + 1 == all || (unit + 1) % chunk_units == 0)) {
+            KeepPartials(call, work, unit / chunk_units);
+          }
+        }
+      });
 }
 
 }  // namespace HWY_NAMESPACE

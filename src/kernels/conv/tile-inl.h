@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "kernels/conv/rows-inl.h"
 #include "kernels/conv/tile.h"
 #include "kernels/simd-inl.h"
 
@@ -21,11 +22,6 @@ HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
-
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
-
-HWY_INLINE int64_t LaneCount() { return static_cast<int64_t>(hn::Lanes(D())); }
 
 // The first n of Lanes(d) or more elements at p, zeros past them.
 HWY_INLINE V LoadUpTo(const float* p, int64_t n) {
@@ -86,11 +82,13 @@ HWY_INLINE void CopyColumns(const float* row, int64_t width, int64_t step,
   }
 }
 
-// Plane (a, b) of one channel, for `rows` rows of positions from first_row on.
+// Plane (a, b) of one channel, whose elements begin at `source` of the input,
+// for `rows` rows of positions from first_row on. `line` holds a row of it.
 // Writes upwards only: what goes past the end of a row is overwritten by the
 // next one, and at the end of the tile it meets the slack.
-void LoadPlane(const conv::Tile& tile, const float* source, int64_t a,
-               int64_t b, int64_t first_row, int64_t rows, float* plane) {
+void LoadPlane(const conv::Tile& tile, const Conv2dInput& input,
+               int64_t channel, int64_t source, int64_t a, int64_t b,
+               int64_t first_row, int64_t rows, float* line, float* plane) {
   const int64_t step = tile.step;
   // Columns [begin, end) of the plane exist in the source.
   const int64_t before = tile.pad_w - b;
@@ -107,25 +105,30 @@ void LoadPlane(const conv::Tile& tile, const float* source, int64_t a,
       continue;
     }
     ZeroRow(begin, to);
-    CopyColumns(source + row * tile.src_width, tile.src_width, step,
-                step * begin + b - tile.pad_w, end - begin, to + begin);
+    if (end > begin) {
+      const float* from = RowValues(
+          input, channel, source + row * tile.src_width, tile.src_width, line);
+      CopyColumns(from, tile.src_width, step, step * begin + b - tile.pad_w,
+                  end - begin, to + begin);
+    }
     ZeroRow(tile.pitch - end, to + end);
   }
   // The columns that the last row shares with the one that would follow.
   if (rows < tile.block_rows) ZeroRow(HWY_MIN(tile.halo_w, tile.pitch), to);
 }
 
-// Loads `channels` channels of one image; `source` is the first one's.
-void LoadTile(const conv::Tile& tile, int64_t channels, const float* source,
-              int64_t first_row, int64_t rows, float* to) {
-  for (int64_t c = 0; c < channels; ++c) {
+// Loads channels [first, first + channels) of image `image`, which has `all`.
+void LoadTile(const conv::Tile& tile, const Conv2dInput& input, int64_t image,
+              int64_t all, int64_t first, int64_t channels, int64_t first_row,
+              int64_t rows, float* line, float* to) {
+  for (int64_t c = first; c < first + channels; ++c) {
+    const int64_t source = (image * all + c) * tile.src_height * tile.src_width;
     for (int64_t a = 0; a < tile.planes_h; ++a) {
       for (int64_t b = 0; b < tile.planes_w; ++b) {
-        LoadPlane(tile, source, a, b, first_row, rows, to);
+        LoadPlane(tile, input, c, source, a, b, first_row, rows, line, to);
         to += tile.plane();
       }
     }
-    source += tile.src_height * tile.src_width;
   }
   ZeroRow(tile.slack(), to);
 }

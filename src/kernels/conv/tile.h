@@ -22,6 +22,7 @@
 #include <cstdint>
 
 #include "kernels/conv/conv.h"
+#include "kernels/conv/operand.h"
 
 namespace thimble::kernels::conv {
 
@@ -33,8 +34,7 @@ inline constexpr int64_t kWeightVectors = 2;  // vectors of outputs in it
 
 // What scratch is sized for where the shape leaves a choice. A tile need not
 // fit into the L1 cache: every tap makes use of a line that was loaded.
-inline constexpr int64_t kTapFloats =
-    int64_t{20} * 1024;  // a tile and its sums
+inline constexpr int64_t kTapFloats = 26 * 1024;  // tile, sums, weights
 inline constexpr int64_t kChunkTaps = 144;
 inline constexpr int64_t kWeightPositions = 128;
 
@@ -43,6 +43,13 @@ constexpr int64_t RoundUp(int64_t n, int64_t multiple) {
 }
 constexpr int64_t CeilDiv(int64_t n, int64_t divisor) {
   return (n + divisor - 1) / divisor;
+}
+
+// Floats that `outputs` Partials take.
+inline int64_t PartialFloats(int64_t outputs) {
+  return RoundUp(
+      outputs * static_cast<int64_t>(sizeof(Partial) / sizeof(float)),
+      kMostLanes);
 }
 
 // Padded rows of some channels of one image. Row i, column j of plane (a, b) is

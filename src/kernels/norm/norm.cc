@@ -144,10 +144,9 @@ void ApplyPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
   }
 }
 
-void TrainPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
-                 const float* x, const float* gamma, const float* beta,
-                 float* y, float* mean, float* variance, int64_t begin,
-                 int64_t end) {
+void MomentsOfPlanes(const BatchNormShape& shape, int64_t images,
+                     const float* x, float* mean, float* variance,
+                     int64_t begin, int64_t end) {
   for (int64_t c = begin; c < end; ++c) {
     Moments moments;
     ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
@@ -155,6 +154,15 @@ void TrainPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
     });
     mean[c] = static_cast<float>(moments.mean);
     variance[c] = static_cast<float>(moments.m2 / moments.count);
+  }
+}
+
+void TrainPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
+                 const float* x, const float* gamma, const float* beta,
+                 float* y, float* mean, float* variance, int64_t begin,
+                 int64_t end) {
+  for (int64_t c = begin; c < end; ++c) {
+    MomentsOfPlanes(shape, images, x, mean, variance, c, c + 1);
     ApplyPlanes(shape, images, epsilon, x, gamma, beta, mean, variance, y, c,
                 c + 1);
   }
@@ -353,6 +361,15 @@ void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
   ForChannels(shape, context, [&](int64_t begin, int64_t end) {
     run(shape, images, epsilon, x, gamma, beta, y, mean, variance, begin, end);
   });
+}
+
+void BatchMoments(const BatchNormShape& shape, int64_t images, const float* x,
+                  float* mean, float* variance, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(MomentsOfPlanes).Get();
+  context.pool->ParallelFor(shape.channels,
+                            [&](int64_t begin, int64_t end, int) {
+                              run(shape, images, x, mean, variance, begin, end);
+                            });
 }
 
 void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,

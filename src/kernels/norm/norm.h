@@ -33,6 +33,10 @@ void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
                     float* y, float* mean, float* variance,
                     const KernelContext& context);
 
+// mean[c] and variance[c] alone, as in BatchNormTrain, of planes (any pixels).
+void BatchMoments(const BatchNormShape& shape, int64_t images, const float* x,
+                  float* mean, float* variance, const KernelContext& context);
+
 // y from given statistics (running ones). In place on x.
 void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,
                     const float* x, const float* gamma, const float* beta,

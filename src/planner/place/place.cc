@@ -6,6 +6,8 @@
 #include <functional>
 #include <numeric>
 
+#include "base/rng.h"
+
 namespace thimble::planner {
 namespace {
 
@@ -19,6 +21,9 @@ uint64_t Length(const Interval& live) { return live.end - live.begin; }
 // thousand-layer network in seconds.
 constexpr uint64_t kRepairWork = 40'000'000;
 constexpr int kMaxRepairs = 300;
+// The same for the single moves after them: some tenths of a second at most.
+constexpr uint64_t kMoveWork = 400'000'000;
+constexpr uint64_t kMovesPerBuffer = 400;
 
 using Key = std::function<uint64_t(const BufferRequest&)>;
 
@@ -57,6 +62,31 @@ void RaiseTop(std::span<const BufferRequest> requests,
   std::stable_partition(order.begin(), order.end(), [&](uint32_t i) {
     return placement.offsets[i] + requests[i].bytes == placement.bytes;
   });
+}
+
+struct Attempt {
+  std::vector<uint32_t> order;
+  Fit fit = Fit::kLowest;
+  Placement placement;
+};
+
+// Moves single buffers to other places of the best order, at random but always
+// the same, and keeps what does not make it worse.
+void Improve(std::span<const BufferRequest> requests, size_t bound, int rounds,
+             Attempt& best) {
+  const RandomStream random(0, 0, 0);
+  const auto n = static_cast<uint32_t>(requests.size());
+  for (int round = 0; round < rounds && best.placement.bytes > bound; ++round) {
+    const PhiloxBlock bits = random.Block(static_cast<uint32_t>(round));
+    const uint32_t from = bits[0] % n;
+    const uint32_t to = bits[1] % n;
+    Attempt attempt = best;
+    const uint32_t moved = attempt.order[from];
+    attempt.order.erase(attempt.order.begin() + from);
+    attempt.order.insert(attempt.order.begin() + to, moved);
+    attempt.placement = PlaceInOrder(requests, attempt.order, attempt.fit);
+    if (attempt.placement.bytes <= best.placement.bytes) best = attempt;
+  }
 }
 
 }  // namespace
@@ -111,26 +141,65 @@ Placement PlaceInOrder(std::span<const BufferRequest> requests,
   return placement;
 }
 
-Placement PlacePortfolio(std::span<const BufferRequest> requests) {
+namespace {
+
+// The portfolio proper, for requests of which none lives throughout.
+Placement SearchPortfolio(std::span<const BufferRequest> requests) {
+  if (requests.empty()) return {};
   const size_t bound = LowerBound(requests);
-  Placement best;
-  best.bytes = SIZE_MAX;
+  Attempt best;
+  best.placement.bytes = SIZE_MAX;
   const uint64_t cost =
       std::max<uint64_t>(1, requests.size() * requests.size());
   const int repairs =
       static_cast<int>(std::min<uint64_t>(kMaxRepairs, kRepairWork / cost));
   for (std::vector<uint32_t>& order : Orders(requests)) {
     for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
-      std::vector<uint32_t> attempt = order;
+      Attempt attempt{order, fit, {}};
       for (int round = 0; round <= repairs; ++round) {
-        Placement placement = PlaceInOrder(requests, attempt, fit);
-        if (placement.bytes < best.bytes) best = placement;
-        if (best.bytes == bound) return best;
-        RaiseTop(requests, placement, attempt);
+        attempt.placement = PlaceInOrder(requests, attempt.order, fit);
+        if (attempt.placement.bytes < best.placement.bytes) best = attempt;
+        if (best.placement.bytes == bound) return best.placement;
+        RaiseTop(requests, attempt.placement, attempt.order);
       }
     }
   }
-  return best;
+  const int moves = static_cast<int>(
+      std::min<uint64_t>(kMovesPerBuffer * requests.size(), kMoveWork / cost));
+  Improve(requests, bound, moves, best);
+  return best.placement;
+}
+
+}  // namespace
+
+// Buffers that live throughout may always lie at the bottom: none can be in
+// another's way there, and the search has fewer left to place.
+Placement PlacePortfolio(std::span<const BufferRequest> requests) {
+  Interval whole{UINT32_MAX, 0};
+  for (const BufferRequest& r : requests) {
+    whole.begin = std::min(whole.begin, r.live.begin);
+    whole.end = std::max(whole.end, r.live.end);
+  }
+  Placement placement;
+  placement.offsets.resize(requests.size());
+  std::vector<uint32_t> others;
+  size_t bottom = 0;
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].live == whole) {
+      placement.offsets[i] = bottom;
+      bottom += requests[i].bytes;
+    } else {
+      others.push_back(i);
+    }
+  }
+  std::vector<BufferRequest> rest;
+  for (uint32_t i : others) rest.push_back(requests[i]);
+  const Placement above = SearchPortfolio(rest);
+  for (size_t k = 0; k < others.size(); ++k) {
+    placement.offsets[others[k]] = bottom + above.offsets[k];
+  }
+  placement.bytes = bottom + above.bytes;
+  return placement;
 }
 
 }  // namespace thimble::planner

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The convolution in every storage type, with its prologue and epilogues.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <limits>
+#include <ostream>
+#include <vector>
+
+#include "kernels/conv/conv.h"
+#include "kernels/conv/reference.h"
+#include "kernels/stored_tensor.h"
+#include "kernels/testing.h"
+
+namespace thimble::kernels {
+namespace {
+
+using testing::ForEachTarget;
+using testing::StoredTensor;
+using testing::SumErrorBound;
+using testing::TestContext;
+using testing::TestValue;
+
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+
+// Ways through the kernels: in pairs of images, of one and of two vectors a
+// row, with both strides, and in general; odd numbers of images, of outputs and
+// of channels; several chunks of sums.
+struct Case {
+  Conv2dShape shape;
+  int64_t images;
+};
+const Case kCases[] = {
+    {{5, 8, 8, 6, 3, 3, 1, 1}, 3},    {{4, 16, 16, 9, 3, 3, 2, 1}, 3},
+    {{3, 16, 16, 10, 3, 3, 1, 1}, 5}, {{3, 32, 32, 5, 3, 3, 1, 1}, 2},
+    {{6, 32, 32, 8, 3, 3, 2, 1}, 2},  {{9, 8, 8, 12, 1, 1, 1, 0}, 3},
+    {{9, 16, 16, 8, 1, 1, 2, 0}, 2},  {{3, 7, 9, 5, 3, 3, 1, 1}, 2},
+    {{4, 9, 7, 3, 5, 5, 2, 2}, 2},    {{70, 8, 8, 17, 3, 3, 1, 1}, 17},
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  const Conv2dShape& s = c.shape;
+  return out << c.images << " images " << s.in_channels << "x" << s.in_height
+             << "x" << s.in_width << " -> " << s.out_channels << ", kernel "
+             << s.kernel_h << "x" << s.kernel_w << " stride " << s.stride;
+}
+
+size_t InputSize(const Case& c) {
+  return static_cast<size_t>(c.images * c.shape.in_channels *
+                             c.shape.in_height * c.shape.in_width);
+}
+size_t OutputSize(const Case& c) {
+  return static_cast<size_t>(c.images * c.shape.out_channels *
+                             c.shape.out_height() * c.shape.out_width());
+}
+size_t WeightSize(const Case& c) {
+  return static_cast<size_t>(c.shape.out_channels * c.shape.in_channels *
+                             c.shape.kernel_h * c.shape.kernel_w);
+}
+
+std::vector<float> Randoms(int64_t n, uint64_t seed, float low, float high) {
+  std::vector<float> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = low + (high - low) * 0.5f * (TestValue(seed, i) + 1.0f);
+  }
+  return values;
+}
+std::vector<double> Wide(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+std::vector<double> Magnitudes(std::vector<double> values) {
+  for (double& value : values) value = std::abs(value);
+  return values;
+}
+
+// One combination of types and parts.
+struct Form {
+  DType x = DType::kF32;
+  DType w = DType::kF32;
+  DType y = DType::kF32;
+  bool prologue = false;
+  bool relu = false;
+  bool residual = false;
+  bool reduce = false;
+};
+const Form kForms[] = {
+    {DType::kF32, DType::kF32, DType::kF32, true, true, true, true},
+    {DType::kF16, DType::kF16, DType::kF16, true, true, true, true},
+    {DType::kBF16, DType::kBF16, DType::kBF16, true, true, true, true},
+    {DType::kU8, DType::kF32, DType::kF16, true, false, false, true},
+    {DType::kU8, DType::kBF16, DType::kF32, false, false, false, false},
+    {DType::kF16, DType::kF32, DType::kBF16, false, false, true, false},
+    {DType::kF32, DType::kF16, DType::kF32, true, false, false, false},
+    {DType::kBF16, DType::kF32, DType::kF16, false, false, false, true},
+};
+
+// The prologue's coefficients, for bytes those that bring them to about [-1,
+// 1].
+struct Coefficients {
+  std::vector<float> scale, shift;
+  Coefficients(const Form& form, int64_t channels)
+      : scale(Randoms(channels, 21, 0.5f, 1.5f)),
+        shift(Randoms(channels, 22, -0.5f, 0.5f)) {
+    if (form.x != DType::kU8) return;
+    for (float& s : scale) s /= 128.0f;
+    for (float& s : shift) s -= 1.0f;
+  }
+};
+
+// What the convolution reads, in double, and a bound for each value of what it
+// may be off by in f32.
+struct Activated {
+  std::vector<double> values, bounds;
+};
+Activated Activate(const Case& c, const Form& form, StoredTensor& x,
+                   const Coefficients& k) {
+  const Conv2dShape& s = c.shape;
+  const int64_t pixels = s.in_height * s.in_width;
+  Activated result{x.Wide(), std::vector<double>(x.size())};
+  if (!form.prologue) return result;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto channel =
+        static_cast<size_t>(static_cast<int64_t>(i) / pixels % s.in_channels);
+    result.bounds[i] =
+        kEpsilon * (std::abs(result.values[i] * k.scale[channel]) +
+                    std::abs(k.shift[channel]));
+  }
+  std::vector<double> u(x.size());
+  reference::Conv2dPrologue(c.images, s.in_channels, pixels,
+                            result.values.data(), Wide(k.scale).data(),
+                            Wide(k.shift).data(), form.relu, u.data());
+  result.values = u;
+  return result;
+}
+
+Conv2dInput InputOf(const Form& form, StoredTensor& x, const Coefficients& k) {
+  Conv2dInput input{.data = x.data(), .dtype = x.dtype()};
+  if (!form.prologue) return input;
+  input.scale = k.scale.data();
+  input.shift = k.shift.data();
+  input.relu = form.relu;
+  return input;
+}
+
+// Sums of up to kReductionPixels terms in f32, and their merging, relative to
+// the mean magnitude.
+constexpr double kReductionError = kEpsilon * (kReductionPixels + 8);
+
+void CheckStatistics(const Case& c, StoredTensor& y,
+                     const std::vector<float>& mean,
+                     const std::vector<float>& variance) {
+  const Conv2dShape& s = c.shape;
+  const int64_t pixels = s.out_height() * s.out_width();
+  std::vector<double> m(mean.size()), v(mean.size()), size(mean.size()),
+      unused(mean.size());
+  reference::Conv2dStatistics(c.images, s.out_channels, pixels, y.Wide().data(),
+                              m.data(), v.data());
+  reference::Conv2dStatistics(c.images, s.out_channels, pixels,
+                              Magnitudes(y.Wide()).data(), size.data(),
+                              unused.data());
+  for (size_t o = 0; o < mean.size(); ++o) {
+    const double bound = kReductionError * size[o];
+    ASSERT_NEAR(mean[o], m[o], bound) << "mean of channel " << o;
+    ASSERT_NEAR(
+        variance[o], v[o],
+        kReductionError * v[o] + 2 * bound * std::sqrt(v[o]) + bound * bound)
+        << "variance of channel " << o;
+  }
+}
+
+void CheckForward(const Case& c, const Form& form) {
+  const Conv2dShape& s = c.shape;
+  StoredTensor x(form.x, InputSize(c), 1), w(form.w, WeightSize(c), 2);
+  StoredTensor residual(form.y, OutputSize(c), 3);
+  const Coefficients k(form, s.in_channels);
+  const Activated u = Activate(c, form, x, k);
+  std::vector<double> want(OutputSize(c)), size(want.size()), off(want.size());
+  reference::Conv2dForward(s, c.images, u.values.data(), w.Wide().data(),
+                           want.data());
+  reference::Conv2dForward(s, c.images, Magnitudes(u.values).data(),
+                           Magnitudes(w.Wide()).data(), size.data());
+  reference::Conv2dForward(s, c.images, u.bounds.data(),
+                           Magnitudes(w.Wide()).data(), off.data());
+  const Conv2dReduction reduction{form.reduce, c.images};
+  ForEachTarget([&] {
+    std::vector<uint8_t> first;
+    std::vector<float> first_mean, first_variance;
+    for (int threads : {1, 2, 3}) {
+      SCOPED_TRACE(threads);
+      const TestContext context(threads, Conv2dForwardWorkspace(s, reduction));
+      StoredTensor y(form.y, OutputSize(c), 3);  // also the residual, in place
+      std::vector<float> mean(static_cast<size_t>(s.out_channels));
+      std::vector<float> variance(mean.size());
+      Conv2dOutput output{.data = y.data(), .dtype = form.y};
+      // Once in place, once from elsewhere.
+      if (form.residual) {
+        output.residual = threads == 1 ? residual.data() : y.data();
+      }
+      if (form.reduce) {
+        output.mean = mean.data();
+        output.variance = variance.data();
+      }
+      Conv2dForward(s, c.images, InputOf(form, x, k),
+                    Conv2dTensor{w.data(), form.w}, output, *context);
+      const int64_t terms = s.in_channels * s.kernel_h * s.kernel_w + 1;
+      for (size_t i = 0; i < want.size(); ++i) {
+        const double r = form.residual ? residual.Get(i) : 0.0;
+        const double bound =
+            SumErrorBound(terms, size[i] + std::abs(r)) + off[i];
+        const double value = want[i] + r;
+        ASSERT_NEAR(y.Get(i), value,
+                    bound + y.RoundingBound(std::abs(value) + bound))
+            << "element " << i;
+      }
+      if (form.reduce) CheckStatistics(c, y, mean, variance);
+      if (threads == 1) {
+        first = y.Bytes();
+        first_mean = mean;
+        first_variance = variance;
+      }
+      ASSERT_EQ(y.Bytes(), first);
+      ASSERT_EQ(mean, first_mean);
+      ASSERT_EQ(variance, first_variance);
+    }
+  });
+}
+
+TEST(ConvFused, ForwardMatchesReference) {
+  for (const Case& c : kCases) {
+    for (const Form& form : kForms) {
+      SCOPED_TRACE(::testing::Message() << c << " form " << (&form - kForms));
+      CheckForward(c, form);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Types of grad_y, w, grad_x and x, and whether there is an x.
+struct GradForm {
+  DType grad_y, w, grad_x, x;
+  bool norm;
+};
+const GradForm kGradForms[] = {
+    {DType::kF32, DType::kF32, DType::kF32, DType::kF32, true},
+    {DType::kF16, DType::kF16, DType::kF16, DType::kF16, true},
+    {DType::kBF16, DType::kBF16, DType::kBF16, DType::kBF16, true},
+    {DType::kF16, DType::kF32, DType::kBF16, DType::kF32, true},
+    {DType::kF16, DType::kF16, DType::kF32, DType::kF32, false},
+};
+
+void CheckGradInput(const Case& c, const GradForm& form) {
+  const Conv2dShape& s = c.shape;
+  const int64_t pixels = s.in_height * s.in_width;
+  StoredTensor grad_y(form.grad_y, OutputSize(c), 1);
+  StoredTensor w(form.w, WeightSize(c), 2), x(form.x, InputSize(c), 3);
+  const std::vector<float> scale = Randoms(s.in_channels, 4, 0.5f, 1.5f);
+  const std::vector<float> shift = Randoms(s.in_channels, 5, -0.5f, 0.5f);
+  const std::vector<float> mean = Randoms(s.in_channels, 6, -0.5f, 0.5f);
+  const std::vector<float> inv_std = Randoms(s.in_channels, 7, 0.5f, 2.0f);
+  std::vector<double> want(InputSize(c)), size(want.size());
+  reference::Conv2dGradInput(s, c.images, grad_y.Wide().data(), w.Wide().data(),
+                             want.data());
+  reference::Conv2dGradInput(s, c.images, Magnitudes(grad_y.Wide()).data(),
+                             Magnitudes(w.Wide()).data(), size.data());
+  if (form.norm) {
+    reference::Conv2dMask(c.images, s.in_channels, pixels, x.Wide().data(),
+                          Wide(scale).data(), Wide(shift).data(), want.data());
+  }
+  const Conv2dReduction reduction{form.norm, c.images};
+  ForEachTarget([&] {
+    std::vector<uint8_t> first;
+    std::vector<float> first_gamma, first_beta;
+    for (int threads : {1, 2, 3}) {
+      SCOPED_TRACE(threads);
+      const TestContext context(threads,
+                                Conv2dGradInputWorkspace(s, reduction));
+      StoredTensor got(form.grad_x, InputSize(c));
+      std::vector<float> gamma(static_cast<size_t>(s.in_channels));
+      std::vector<float> beta(gamma.size());
+      Conv2dGradInputTarget target{.data = got.data(), .dtype = form.grad_x};
+      if (form.norm) {
+        target.x = x.data();
+        target.x_dtype = form.x;
+        target.scale = scale.data();
+        target.shift = shift.data();
+        target.mean = mean.data();
+        target.inv_std = inv_std.data();
+        target.grad_gamma = gamma.data();
+        target.grad_beta = beta.data();
+      }
+      Conv2dGradInput(s, c.images, Conv2dTensor{grad_y.data(), form.grad_y},
+                      Conv2dTensor{w.data(), form.w}, target, *context);
+      const int64_t terms = s.out_channels * s.kernel_h * s.kernel_w;
+      for (size_t i = 0; i < want.size(); ++i) {
+        const double bound = SumErrorBound(terms, size[i]);
+        ASSERT_NEAR(got.Get(i), want[i],
+                    bound + got.RoundingBound(std::abs(want[i]) + bound))
+            << "element " << i;
+      }
+      if (form.norm) {
+        std::vector<double> sum_gamma(gamma.size()), sum_beta(gamma.size());
+        std::vector<double> size_gamma(gamma.size()), size_beta(gamma.size());
+        reference::Conv2dNormSums(c.images, s.in_channels, pixels,
+                                  got.Wide().data(), x.Wide().data(),
+                                  Wide(mean).data(), Wide(inv_std).data(),
+                                  sum_gamma.data(), sum_beta.data());
+        std::vector<double> ones(static_cast<size_t>(s.in_channels), 0.0);
+        std::vector<double> far(InputSize(c), 1.5);  // |x - mean| at most
+        reference::Conv2dNormSums(c.images, s.in_channels, pixels,
+                                  Magnitudes(got.Wide()).data(), far.data(),
+                                  ones.data(), Wide(inv_std).data(),
+                                  size_gamma.data(), size_beta.data());
+        for (size_t i = 0; i < gamma.size(); ++i) {
+          ASSERT_NEAR(gamma[i], sum_gamma[i], kReductionError * size_gamma[i]);
+          ASSERT_NEAR(beta[i], sum_beta[i], kReductionError * size_beta[i]);
+        }
+      }
+      if (threads == 1) {
+        first = got.Bytes();
+        first_gamma = gamma;
+        first_beta = beta;
+      }
+      ASSERT_EQ(got.Bytes(), first);
+      ASSERT_EQ(gamma, first_gamma);
+      ASSERT_EQ(beta, first_beta);
+    }
+  });
+}
+
+TEST(ConvFused, GradInputMatchesReference) {
+  for (const Case& c : kCases) {
+    for (const GradForm& form : kGradForms) {
+      SCOPED_TRACE(::testing::Message()
+                   << c << " form " << (&form - kGradForms));
+      CheckGradInput(c, form);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+void CheckGradWeight(const Case& c, const Form& form, bool accumulate) {
+  const Conv2dShape& s = c.shape;
+  StoredTensor x(form.x, InputSize(c), 1), grad_y(form.y, OutputSize(c), 2);
+  StoredTensor before(form.w, WeightSize(c), 3);
+  const Coefficients k(form, s.in_channels);
+  const Activated u = Activate(c, form, x, k);
+  std::vector<double> want(WeightSize(c)), size(want.size()), off(want.size());
+  reference::Conv2dGradWeight(s, c.images, u.values.data(),
+                              grad_y.Wide().data(), want.data());
+  reference::Conv2dGradWeight(s, c.images, Magnitudes(u.values).data(),
+                              Magnitudes(grad_y.Wide()).data(), size.data());
+  reference::Conv2dGradWeight(s, c.images, u.bounds.data(),
+                              Magnitudes(grad_y.Wide()).data(), off.data());
+  const int64_t terms = c.images * s.out_height() * s.out_width() + 1;
+  ForEachTarget([&] {
+    std::vector<uint8_t> first;
+    for (int threads : {1, 2, 3}) {
+      SCOPED_TRACE(threads);
+      const TestContext context(threads, Conv2dGradWeightWorkspace(s));
+      StoredTensor got(form.w, WeightSize(c), 3);
+      Conv2dGradWeight(
+          s, c.images, InputOf(form, x, k), Conv2dTensor{grad_y.data(), form.y},
+          Conv2dGradWeightTarget{got.data(), form.w, accumulate}, *context);
+      for (size_t i = 0; i < want.size(); ++i) {
+        const double b = accumulate ? before.Get(i) : 0.0;
+        const double bound =
+            SumErrorBound(terms, size[i] + std::abs(b)) + off[i];
+        ASSERT_NEAR(got.Get(i), want[i] + b,
+                    bound + got.RoundingBound(std::abs(want[i] + b) + bound))
+            << "element " << i;
+      }
+      if (threads == 1) first = got.Bytes();
+      ASSERT_EQ(got.Bytes(), first);
+    }
+  });
+}
+
+TEST(ConvFused, GradWeightMatchesReference) {
+  for (const Case& c : kCases) {
+    for (const Form& form : kForms) {
+      SCOPED_TRACE(::testing::Message() << c << " form " << (&form - kForms));
+      CheckGradWeight(c, form, form.reduce);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace thimble::kernels

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tiles of the grouped convolution: source rows into scratch. Included once per
+// SIMD target, after <hwy/highway.h>; hence no `#pragma once`.
+#if defined(THIMBLE_KERNELS_CONV_GROUPED_TILE_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef THIMBLE_KERNELS_CONV_GROUPED_TILE_INL_H_
+#undef THIMBLE_KERNELS_CONV_GROUPED_TILE_INL_H_
+#else
+#define THIMBLE_KERNELS_CONV_GROUPED_TILE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "kernels/conv/grouped.h"
+#include "kernels/conv/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+// Rows of positions [first, first + rows) of `images` images from `image` on.
+// With pair > images, the rest of each vector is zero.
+struct TileSpan {
+  int64_t image = 0;
+  int64_t images = 1;
+  int64_t pair = 1;
+  int64_t first = 0;
+  int64_t rows = 0;
+};
+
+using Eight = hn::CappedTag<float, 8>;
+
+// Source rows [begin, end) are those in the tile, where they are not split.
+struct SourceRows {
+  int64_t begin;
+  int64_t end;
+};
+HWY_INLINE SourceRows RowsOf(const conv::GroupedPass& pass,
+                             const TileSpan& span) {
+  return {HWY_MAX(int64_t{0}, span.first - pass.above),
+          HWY_MIN(pass.src_height, span.first + span.rows + pass.below)};
+}
+
+// Calls copy(element offset, channel, where it goes in the tile) for the rows
+// of every channel and image.
+template <typename F>
+HWY_INLINE void ForEachPlane(const conv::GroupedPass& pass,
+                             const TileSpan& span, int64_t first_row,
+                             float* tile, const F& copy) {
+  const int64_t channel_floats = pass.channel_rows() * pass.row_floats();
+  for (int64_t p = 0; p < span.images; ++p) {
+    const int64_t image = (span.image + p) * pass.channels;
+    for (int64_t c = 0; c < pass.channels; ++c) {
+      const int64_t row = (image + c) * pass.src_height + first_row;
+      copy(row * pass.src_width, c, tile + c * channel_floats + p * pass.width);
+    }
+  }
+}
+
+// Rows of 8 beside those of another image.
+template <typename T, Prologue kPrologue>
+void LoadPaired(const conv::GroupedPass& pass, const Conv2dInput& input,
+                const TileSpan& span, float* tile) {
+  const Eight d;
+  const SourceRows rows = RowsOf(pass, span);
+  const auto* data = static_cast<const T*>(input.data);
+  ForEachPlane(pass, span, rows.begin, tile,
+               [&](int64_t offset, int64_t c, float* to) HWY_ATTR {
+                 const auto scale = Coefficient<kPrologue>(d, input.scale, c);
+                 const auto shift = Coefficient<kPrologue>(d, input.shift, c);
+                 const T* from = data + offset;
+                 for (int64_t r = rows.begin; r < rows.end;
+                      ++r, from += 8, to += 16) {
+                   const auto v = LoadAs(d, from);
+                   hn::StoreU(Activate<kPrologue>(d, v, scale, shift), d, to);
+                 }
+               });
+}
+
+// Every second row of a stride-2 source: even columns, and odd ones unless
+// of_odd is null. Rows go `pitch` apart.
+template <Prologue kPrologue, typename T>
+HWY_INLINE void SplitRows(const Conv2dInput& input, int64_t c, const T* from,
+                          int64_t src_width, int64_t rows, int64_t pitch,
+                          float* of_even, float* of_odd) {
+  const Eight d;
+  const auto scale = Coefficient<kPrologue>(d, input.scale, c);
+  const auto shift = Coefficient<kPrologue>(d, input.shift, c);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t col = 0; 2 * col < src_width; col += 8) {
+      const auto low =
+          Activate<kPrologue>(d, LoadAs(d, from + 2 * col), scale, shift);
+      const auto high =
+          Activate<kPrologue>(d, LoadAs(d, from + 2 * col + 8), scale, shift);
+      hn::StoreU(hn::ConcatEven(d, high, low), d, of_even + col);
+      if (of_odd == nullptr) continue;
+      hn::StoreU(hn::ConcatOdd(d, high, low), d, of_odd + col);
+    }
+    from += 2 * src_width;
+    of_even += pitch;
+    if (of_odd != nullptr) of_odd += pitch;
+  }
+}
+
+// Planes by parity of rows and columns; for a 1x1 kernel the even ones alone.
+template <typename T, Prologue kPrologue>
+void LoadSplit(const conv::GroupedPass& pass, const Conv2dInput& input,
+               const TileSpan& span, float* tile) {
+  const int64_t pitch = pass.row_floats();
+  const int64_t width = pass.src_width;
+  const int64_t odd = (pass.block_rows + 1) * pitch;
+  const int64_t even = pass.block_rows * pitch;
+  const int64_t skipped = span.first == 0 ? 1 : 0;  // row -1
+  const auto* data = static_cast<const T*>(input.data);
+  ForEachPlane(pass, span, 2 * span.first, tile,
+               [&](int64_t offset, int64_t c, float* to) HWY_ATTR {
+                 const T* from = data + offset;
+                 if (pass.taps() == 1) {
+                   SplitRows<kPrologue>(input, c, from, width, span.rows, pitch,
+                                        to, nullptr);
+                   return;
+                 }
+                 SplitRows<kPrologue>(input, c, from, width, span.rows, pitch,
+                                      to + 2 * odd + even, to + 2 * odd);
+                 from += (2 * skipped - 1) * width;
+                 to += skipped * pitch;
+                 SplitRows<kPrologue>(input, c, from, width,
+                                      span.rows + 1 - skipped, pitch, to + odd,
+                                      to);
+               });
+}
+
+void LoadGroupedTile(const conv::GroupedPass& pass, const Conv2dInput& input,
+                     const TileSpan& span, float* tile) {
+  if (span.images < span.pair) {
+    const int64_t all = pass.channels * pass.channel_rows() * pass.row_floats();
+    for (int64_t i = 0; i < all; ++i) tile[i] = 0.0f;
+  }
+  if (pass.step == 1 && span.pair == 1) {
+    const SourceRows rows = RowsOf(pass, span);
+    ForEachPlane(pass, span, rows.begin, tile,
+                 [&](int64_t offset, int64_t c, float* to) HWY_ATTR {
+                   ReadRow(input, c, offset,
+                           (rows.end - rows.begin) * pass.width, to);
+                 });
+    return;
+  }
+  WithInput(input, [&](auto type, auto prologue) HWY_ATTR {
+    using T = decltype(type);
+    constexpr Prologue kPrologue = decltype(prologue)::value;
+    if (pass.step == 1) {
+      LoadPaired<T, kPrologue>(pass, input, span, tile);
+    } else {
+      LoadSplit<T, kPrologue>(pass, input, span, tile);
+    }
+  });
+}
+
+#endif  // 8 lanes
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where results of the forward pass or of the input's gradient go, for both:
+// internal to the family.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/conv/conv.h"
+
+namespace thimble::kernels::conv {
+
+struct Sink {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  const void* residual = nullptr;
+  bool moments = false;  // mean and variance are wanted
+  // With x: mask and sums, as in Conv2dGradInputTarget.
+  const void* x = nullptr;
+  DType x_dtype = DType::kF32;
+  const float* scale = nullptr;
+  const float* shift = nullptr;
+  const float* mean = nullptr;
+  const float* inv_std = nullptr;
+  // [chunk][channel][2] of the whole batch, in shared scratch.
+  float* partials = nullptr;
+
+  bool reducing() const { return moments || x != nullptr; }
+  // Results can be written to `data` as they come.
+  bool plain() const {
+    return dtype == DType::kF32 && residual == nullptr && !reducing();
+  }
+};
+
+// Of one channel over part of the batch: count, mean and sum of squared
+// deviations, or (count unused) the two sums.
+struct Partial {
+  double count = 0.0;
+  double first = 0.0;
+  double second = 0.0;
+
+  // Chan, Golub & LeVeque: the union of two samples.
+  void Merge(double n, double mean, double m2) {
+    const double total = count + n;
+    const double delta = mean - first;
+    first += delta * (n / total);
+    second += m2 + delta * delta * (count * n / total);
+    count = total;
+  }
+};
+
+// Images whose sums are kept together; an even number, if not one, because
+// images may be worked on in pairs.
+inline int64_t ChunkImages(int64_t pixels) {
+  const int64_t images = kReductionPixels / std::max<int64_t>(1, pixels);
+  return images <= 1 ? 1 : images / 2 * 2;
+}
+
+}  // namespace thimble::kernels::conv

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Test only: a tensor of any storage type that ends where an unreadable page
+// begins, with its values as doubles.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "kernels/guard_page.h"
+#include "kernels/storage_reference.h"
+#include "kernels/testing.h"
+#include "thimble/dtype.h"
+
+namespace thimble::kernels::testing {
+
+class StoredTensor {
+ public:
+  StoredTensor(DType dtype, size_t n)
+      : dtype_(dtype),
+        n_(n),
+        bytes_(BytesFor(dtype, static_cast<int64_t>(n))) {}
+
+  // Random values in [-1, 1) (bytes: all of them), rounded to the type.
+  StoredTensor(DType dtype, size_t n, uint64_t seed) : StoredTensor(dtype, n) {
+    for (size_t i = 0; i < n; ++i) Set(i, TestValue(seed, i));
+  }
+
+  void* data() { return bytes_.data(); }
+  DType dtype() const { return dtype_; }
+  size_t size() const { return n_; }
+
+  void Set(size_t i, float value) {
+    if (dtype_ == DType::kU8) {
+      bytes_[i] = static_cast<uint8_t>((value + 1.0f) * 127.9f);
+    } else if (dtype_ == DType::kF32) {
+      std::memcpy(&bytes_[4 * i], &value, 4);
+    } else {
+      const uint16_t bits = Encode(value);
+      std::memcpy(&bytes_[2 * i], &bits, 2);
+    }
+  }
+  double Get(size_t i) {
+    if (dtype_ == DType::kU8) return bytes_[i];
+    if (dtype_ == DType::kF32) {
+      float value = 0;
+      std::memcpy(&value, &bytes_[4 * i], 4);
+      return value;
+    }
+    uint16_t bits = 0;
+    std::memcpy(&bits, &bytes_[2 * i], 2);
+    return reference::ValueOf(format(), bits);
+  }
+  std::vector<double> Wide() {
+    std::vector<double> values(n_);
+    for (size_t i = 0; i < n_; ++i) values[i] = Get(i);
+    return values;
+  }
+  std::vector<uint8_t> Bytes() {
+    return {bytes_.data(), bytes_.data() + bytes_.span().size()};
+  }
+  // Half of the distance between values around x: what storing may be off by.
+  double RoundingBound(double x) const {
+    if (dtype_ == DType::kF32) {
+      return std::abs(x) * std::numeric_limits<float>::epsilon() / 2;
+    }
+    return reference::UlpOf(format(), x) / 2;
+  }
+
+ private:
+  reference::Format format() const {
+    return dtype_ == DType::kF16 ? reference::kF16Format
+                                 : reference::kBF16Format;
+  }
+  // By search: values of one sign are in the order of their bits.
+  uint16_t Encode(float value) const {
+    const double want = std::abs(reference::Rounded(format(), value));
+    uint16_t low = 0, high = 0x7FFF;
+    while (low < high) {
+      const auto middle = static_cast<uint16_t>((low + high) / 2);
+      if (reference::ValueOf(format(), middle) < want) {
+        low = static_cast<uint16_t>(middle + 1);
+      } else {
+        high = middle;
+      }
+    }
+    return static_cast<uint16_t>(low | (std::signbit(value) ? 0x8000 : 0));
+  }
+
+  DType dtype_;
+  size_t n_;
+  GuardPageBuffer<uint8_t> bytes_;
+};
+
+}  // namespace thimble::kernels::testing

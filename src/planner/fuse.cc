@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/fuse.h"
+
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "graph/op.h"
+#include "ops/batch_norm.h"
+#include "ops/conv2d.h"
+#include "ops/fused_conv.h"
+#include "ops/normalize.h"
+
+namespace thimble::planner {
+namespace {
+
+// What an op of the source becomes.
+struct Fate {
+  enum class Kind { kCopy, kDrop, kFusedConv, kImageConv };
+  Kind kind = Kind::kCopy;
+  OpId conv, norm, normalize;  // of the fused forms
+  ValueId residual;            // invalid without a sum
+};
+
+class Fuser {
+ public:
+  explicit Fuser(const Model& model) : model_(model), graph_(model.graph) {
+    readers_.resize(graph_.values().size());
+    for (uint32_t k = 0; k < graph_.ops().size(); ++k) {
+      for (ValueId v : graph_.ops()[k].inputs) readers_[v.i].push_back({k});
+    }
+    fates_.resize(graph_.ops().size());
+  }
+
+  Model Run() {
+    for (uint32_t k = 0; k < graph_.ops().size(); ++k) {
+      if (graph_.ops()[k].def->kind() == OpKind::kConv2d) Decide({k});
+    }
+    return Rebuild();
+  }
+
+ private:
+  // The op of `kind` that made `v`, where nobody but one op reads `v`.
+  OpId OnlyMaker(ValueId v, OpKind kind) const {
+    const OpId maker = graph_.value(v).producer;
+    if (!maker.valid() || readers_[v.i].size() != 1) return {};
+    if (v == model_.logits) return {};
+    return graph_.op(maker).def->kind() == kind ? maker : OpId{};
+  }
+
+  void Decide(OpId conv) {
+    const Op& op = graph_.op(conv);
+    const OpId normalize = OnlyMaker(op.inputs[0], OpKind::kNormalize);
+    if (normalize.valid()) {
+      fates_[conv.i] = {
+          .kind = Fate::Kind::kImageConv, .conv = conv, .normalize = normalize};
+      fates_[normalize.i].kind = Fate::Kind::kDrop;
+      return;
+    }
+    const OpId relu = OnlyMaker(op.inputs[0], OpKind::kRelu);
+    if (!relu.valid()) return;
+    const OpId norm = OnlyMaker(graph_.op(relu).inputs[0], OpKind::kBatchNorm);
+    if (!norm.valid()) return;
+    fates_[relu.i].kind = Fate::Kind::kDrop;
+    fates_[norm.i].kind = Fate::Kind::kDrop;
+    Fate fate{.kind = Fate::Kind::kFusedConv, .conv = conv, .norm = norm};
+    // With the sum, the op moves to where the sum stands: there both sides are
+    // made.
+    const OpId sum = SumOf(op.outputs[0]);
+    if (sum.valid() && fates_[sum.i].kind == Fate::Kind::kCopy) {
+      const Op& add = graph_.op(sum);
+      fate.residual = add.inputs[add.inputs[0] == op.outputs[0] ? 1 : 0];
+      fates_[conv.i].kind = Fate::Kind::kDrop;
+      fates_[sum.i] = fate;
+    } else {
+      fates_[conv.i] = fate;
+    }
+  }
+
+  // The sum of two different values that alone reads `v`.
+  OpId SumOf(ValueId v) const {
+    if (readers_[v.i].size() != 1 || v == model_.logits) return {};
+    const OpId reader = readers_[v.i][0];
+    const Op& op = graph_.op(reader);
+    if (op.def->kind() != OpKind::kAdd || op.inputs[0] == op.inputs[1]) {
+      return {};
+    }
+    return reader;
+  }
+
+  Model Rebuild() {
+    Model fused;
+    fused.name = model_.name;
+    map_.resize(graph_.values().size());
+    for (uint32_t i = 0; i < map_.size(); ++i) {
+      const Value& v = graph_.values()[i];
+      if (v.producer.valid()) continue;
+      map_[i] = fused.graph.AddValue(v.name, v.spec, v.role, v.init);
+    }
+    for (uint32_t k = 0; k < fates_.size(); ++k) {
+      switch (fates_[k].kind) {
+        case Fate::Kind::kDrop:
+          break;
+        case Fate::Kind::kCopy:
+          Copy(graph_.ops()[k], fused.graph);
+          break;
+        case Fate::Kind::kFusedConv:
+          AddFusedConv(fates_[k], graph_.ops()[k].outputs[0], fused.graph);
+          break;
+        case Fate::Kind::kImageConv:
+          AddImageConv(fates_[k], fused.graph);
+          break;
+      }
+    }
+    fused.images = map_[model_.images.i];
+    fused.labels = map_[model_.labels.i];
+    fused.logits = map_[model_.logits.i];
+    fused.loss = map_[model_.loss.i];
+    fused.correct = map_[model_.correct.i];
+    return fused;
+  }
+
+  void Add(const std::string& name, std::shared_ptr<const OpDef> def,
+           const std::vector<ValueId>& inputs,
+           const std::vector<ValueId>& outputs, Graph& graph) {
+    std::vector<ValueId> mapped;
+    for (ValueId v : inputs) mapped.push_back(map_[v.i]);
+    auto made = graph.AddOp(name, std::move(def), std::move(mapped),
+                            graph_.value(outputs[0]).role);
+    TH_CHECK(made.ok() && made->size() == outputs.size());
+    for (size_t k = 0; k < outputs.size(); ++k) map_[outputs[k].i] = (*made)[k];
+  }
+
+  void Copy(const Op& op, Graph& graph) {
+    Add(op.name, op.def, op.inputs, op.outputs, graph);
+  }
+
+  void AddFusedConv(const Fate& fate, ValueId output, Graph& graph) {
+    const Op& conv = graph_.op(fate.conv);
+    const Op& norm = graph_.op(fate.norm);
+    const auto& conv_def = static_cast<const ops::Conv2d&>(*conv.def);
+    const auto& norm_def = static_cast<const ops::BatchNorm&>(*norm.def);
+    std::vector<ValueId> inputs = norm.inputs;
+    inputs.push_back(conv.inputs[1]);
+    if (fate.residual.valid()) inputs.push_back(fate.residual);
+    Add(conv.name,
+        std::make_shared<ops::FusedConv>(
+            ops::ConvGeometry{conv_def.stride(), conv_def.padding()},
+            norm_def.attributes(), fate.residual.valid()),
+        inputs, {output}, graph);
+  }
+
+  void AddImageConv(const Fate& fate, Graph& graph) {
+    const Op& conv = graph_.op(fate.conv);
+    const Op& normalize = graph_.op(fate.normalize);
+    const auto& conv_def = static_cast<const ops::Conv2d&>(*conv.def);
+    const auto& norm_def = static_cast<const ops::Normalize&>(*normalize.def);
+    Add(conv.name,
+        std::make_shared<ops::ImageConv>(
+            ops::ConvGeometry{conv_def.stride(), conv_def.padding()},
+            norm_def.scale(), norm_def.shift()),
+        {normalize.inputs[0], conv.inputs[1]}, conv.outputs, graph);
+  }
+
+  const Model& model_;
+  const Graph& graph_;
+  std::vector<std::vector<OpId>> readers_;  // per value
+  std::vector<Fate> fates_;                 // per op
+  std::vector<ValueId> map_;                // source value -> fused graph's
+};
+
+}  // namespace
+
+Model Fuse(const Model& model) { return Fuser(model).Run(); }
+
+}  // namespace thimble::planner

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fused plans compute what unfused ones compute, and store less.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/op.h"
+#include "kernels/testing.h"
+#include "thimble/model.h"
+#include "thimble/plan.h"
+#include "thimble/session.h"
+
+namespace thimble {
+namespace {
+
+const ImageLayer kCifar = {.channels = 3, .height = 32, .width = 32};
+
+int CountOps(const Plan& plan, OpKind kind) {
+  int count = 0;
+  for (const Op& op : plan.graph().ops()) count += op.def->kind() == kind;
+  return count;
+}
+
+Plan PlanOf(const std::string& name, const ModelOptions& options, bool fuse) {
+  auto model = BuildModel(name, options);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  auto plan = MakePlan(*model, {.threads = 2, .fuse = fuse});
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_TRUE(ValidatePlan(*plan).ok());
+  return *plan;
+}
+
+TEST(Fuse, KeepsNoNormalisedActivationsOfWrn28) {
+  const Plan plan = PlanOf("wrn-28-2", {.batch = 100, .images = kCifar}, true);
+  EXPECT_EQ(CountOps(plan, OpKind::kNormReluConv), 2 * 24);  // train and eval
+  EXPECT_EQ(CountOps(plan, OpKind::kBatchNormTrain), 1);     // the last one
+  EXPECT_EQ(CountOps(plan, OpKind::kMoments), 0);  // all are epilogues
+  EXPECT_EQ(CountOps(plan, OpKind::kNormalize), 0);
+  EXPECT_EQ(CountOps(plan, OpKind::kAdd), 0);
+  EXPECT_LE(plan.arena_bytes(), 215'000'000u);
+  EXPECT_LE(plan.arena_bytes(), plan.lower_bound() * 102 / 100);
+  const auto step = static_cast<double>(plan.flops_step());
+  const auto again = static_cast<double>(plan.flops_recompute());
+  EXPECT_GT(again, 0);
+  EXPECT_LE(step / (step - again), 1.01);
+}
+
+// One training step of a session with reproducible images; all gradients.
+std::vector<float> GradientsOf(const Plan& plan, float* loss) {
+  auto session = Session::Create(plan, {.poison = true});
+  EXPECT_TRUE(session.ok());
+  (*session)->Initialize(3);
+  std::span<uint8_t> images = (*session)->train_images();
+  for (size_t i = 0; i < images.size(); ++i) {
+    images[i] = static_cast<uint8_t>(
+        128 + static_cast<int>(127 * kernels::testing::TestValue(5, i)));
+  }
+  std::span<int32_t> labels = (*session)->train_labels();
+  for (size_t i = 0; i < labels.size(); ++i) {
+    labels[i] = static_cast<int32_t>(i % 10);
+  }
+  *loss = (*session)->Differentiate(plan.batch()).loss;
+  std::vector<float> gradients;
+  for (const ParameterState& p : plan.parameters()) {
+    const auto values = (*session)->Floats(p.gradient);
+    gradients.insert(gradients.end(), values.begin(), values.end());
+  }
+  return gradients;
+}
+
+TEST(Fuse, AgreesWithTheUnfusedPlanWithinRounding) {
+  for (const char* name : {"cnn", "wrn-10-1"}) {
+    SCOPED_TRACE(name);
+    const ModelOptions options{.batch = 6, .images = kCifar};
+    float fused_loss = 0;
+    float plain_loss = 0;
+    const auto fused = GradientsOf(PlanOf(name, options, true), &fused_loss);
+    const auto plain = GradientsOf(PlanOf(name, options, false), &plain_loss);
+    ASSERT_EQ(fused.size(), plain.size());
+    double off = 0;
+    double norm = 0;
+    for (size_t i = 0; i < fused.size(); ++i) {
+      off += std::pow(static_cast<double>(fused[i]) - plain[i], 2);
+      norm += std::pow(static_cast<double>(plain[i]), 2);
+    }
+    // A dozen layers, each with sums of some thousand terms: the relative error
+    // of a random walk over that many roundings.
+    const double eps = std::numeric_limits<float>::epsilon();
+    EXPECT_LE(std::sqrt(off / norm), eps * 12 * std::sqrt(6.0 * 1024));
+    EXPECT_NEAR(fused_loss, plain_loss, 12 * eps * plain_loss);
+    EXPECT_GT(norm, 0);
+  }
+}
+
+}  // namespace
+}  // namespace thimble
