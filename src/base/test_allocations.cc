@@ -41,7 +41,13 @@ void* operator new(size_t size) {
 void* operator new(size_t size, std::align_val_t alignment) {
   return CountedAllocation(size, static_cast<size_t>(alignment));
 }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return CountedAllocation(size, alignof(std::max_align_t));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept {
   std::free(memory);
