@@ -28,15 +28,15 @@ TEST(Plan, OfATinyNetworkIsThisText) {
   const Result<Plan> plan = MakePlan(Tiny(), {});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->Explain(), R"(plan tiny batch 2 threads 1
-arena 18304 lower_bound 18304 peak 'fc.grad_w' at 10
+arena 23936 lower_bound 23936 peak 'conv.grad_w' at 15
   input                64
   parameter            384
-  gradient             128
+  gradient             384
   optimizer            384
-  statistic            512
-  activation           448
-  activation-gradient  0
-  workspace            16384
+  statistic            384
+  activation           0
+  activation-gradient  256
+  workspace            22080
 schedule
      0 microbatch image-conv conv
      1 microbatch batch-norm-train bn
@@ -76,26 +76,26 @@ buffers
         320+64        [0, 30) statistic bn.running_var
         384+64        [0, 30) parameter fc.weight
         448+64        [0, 30) parameter fc.bias
-      17536+64        [0, 16) input images
+      23360+64        [0, 16) input images
        2496+64        [0, 9) input labels
       17280+256       [0, 15) activation conv
         896+256       [1, 5) activation bn
-      17600+64        [1, 15) statistic bn.1
-      17664+64        [1, 15) statistic bn.2
-      17728+64        [2, 22) statistic bn.track
-      17792+64        [2, 23) statistic bn.track.1
-      17856+64        [3, 14) activation relu1.1
-      17920+64        [4, 11) activation global_pool2
-      17984+64        [5, 12) activation fc
-      18048+64        [7, 23) statistic loss
-      18112+64        [7, 23) statistic loss.1
-      18176+64        [9, 21) gradient fc.add_bias.grad_b
-      18240+64        [10, 20) gradient fc.grad_w
+      17536+64        [1, 15) statistic bn.1
+      17600+64        [1, 15) statistic bn.2
+      23424+64        [2, 22) statistic bn.track
+      23488+64        [2, 23) statistic bn.track.1
+      17664+64        [3, 14) activation relu1.1
+      17728+64        [4, 11) activation global_pool2
+      17792+64        [5, 12) activation fc
+      23552+64        [7, 23) statistic loss
+      23616+64        [7, 23) statistic loss.1
+      23680+64        [9, 21) gradient fc.add_bias.grad_b
+      23744+64        [10, 20) gradient fc.grad_w
        1088+64        [11, 13) activation-gradient fc.grad_x
-       6848+256       [12, 16) activation-gradient global_pool2.grad_x
-       7232+64        [14, 18) gradient bn.grad
-       7296+64        [14, 19) gradient bn.grad.1
-       7104+128       [15, 17) gradient conv.grad_w
+      22976+256       [12, 16) activation-gradient global_pool2.grad_x
+      23808+64        [14, 18) gradient bn.grad
+      23872+64        [14, 19) gradient bn.grad.1
+      23232+128       [15, 17) gradient conv.grad_w
         512+128       [0, 30) optimizer conv.weight.velocity
         640+64        [0, 30) optimizer bn.weight.velocity
         704+64        [0, 30) optimizer bn.bias.velocity
@@ -113,7 +113,7 @@ buffers
         896+64        [7, 8) workspace loss.scratch
         896+16384     [10, 11) workspace fc.grad_w.scratch
         896+192       [11, 12) workspace fc.grad_x.scratch
-        896+5952      [15, 16) workspace conv.grad_w.scratch
+        896+22080     [15, 16) workspace conv.grad_w.scratch
         896+1600      [23, 24) workspace eval.conv.scratch
         896+128       [27, 28) workspace eval.fc.scratch
        1024+64        [29, 30) workspace eval.loss.scratch
