@@ -20,6 +20,7 @@
 #include "fma_peak.h"
 #include "kernels/target.h"
 #include "onednn_conv.h"
+#include "our_conv.h"
 
 namespace thimble::bench {
 namespace {
@@ -45,6 +46,8 @@ struct Options {
   std::vector<int64_t> batches;
   int threads = 1;
   bool quick = false;
+  bool fused = false;
+  DType dtype = DType::kF32;
   std::string layer;  // only those whose name contains it
   std::string pass;
 };
@@ -72,76 +75,17 @@ double Flops(const Conv2dShape& s, int64_t images) {
                                    s.kernel_w);
 }
 
-std::vector<float> Values(int64_t n, uint32_t seed) {
+// Multiples of 1/128 in [-1, 1), or positive ones.
+std::vector<float> Values(int64_t n, uint32_t seed, bool positive = false) {
   std::vector<float> values(static_cast<size_t>(n));
   uint32_t state = seed;
   for (float& value : values) {
     state = state * 1664525u + 1013904223u;
-    value = static_cast<float>(state >> 8) / 8388608.0f - 1.0f;
+    const auto bits = static_cast<int>(state >> 24);
+    value = static_cast<float>(positive ? bits / 2 + 1 : bits - 128) / 128.0f;
   }
   return values;
 }
-
-// One pass of one layer on our side: tensors, scratch, and how to run it.
-class OurConv {
- public:
-  OurConv(const Conv2dShape& shape, int64_t images, ConvPass pass,
-          ThreadPool* pool, const std::vector<float>& x,
-          const std::vector<float>& w, const std::vector<float>& grad_y)
-      : shape_(shape), images_(images), pass_(pass), x_(x), w_(w), g_(grad_y) {
-    switch (pass) {
-      case ConvPass::kForward:
-        context_.workspace = Conv2dForwardWorkspace(shape);
-        result_.resize(grad_y.size());
-        break;
-      case ConvPass::kGradInput:
-        context_.workspace = Conv2dGradInputWorkspace(shape);
-        result_.resize(x.size());
-        break;
-      case ConvPass::kGradWeight:
-        context_.workspace = Conv2dGradWeightWorkspace(shape);
-        result_.resize(w.size());
-        break;
-    }
-    context_.pool = pool;
-    const size_t bytes = TotalBytes(context_.workspace, pool->threads());
-    context_.scratch = static_cast<std::byte*>(
-        std::aligned_alloc(kAlignment, std::max(bytes, kAlignment)));
-  }
-  ~OurConv() { std::free(context_.scratch); }
-  OurConv(const OurConv&) = delete;
-  OurConv& operator=(const OurConv&) = delete;
-
-  void Run() {
-    switch (pass_) {
-      case ConvPass::kForward:
-        Conv2dForward(shape_, images_, x_.data(), w_.data(), result_.data(),
-                      context_);
-        break;
-      case ConvPass::kGradInput:
-        Conv2dGradInput(shape_, images_, g_.data(), w_.data(), result_.data(),
-                        context_);
-        break;
-      case ConvPass::kGradWeight:
-        Conv2dGradWeight(shape_, images_, x_.data(), g_.data(), result_.data(),
-                         context_);
-        break;
-    }
-  }
-  const std::vector<float>& Result() const { return result_; }
-  size_t WorkspacePerThread() const {
-    return TotalBytes(context_.workspace, context_.pool->threads()) /
-           static_cast<size_t>(context_.pool->threads());
-  }
-
- private:
-  Conv2dShape shape_;
-  int64_t images_;
-  ConvPass pass_;
-  const std::vector<float>&x_, &w_, &g_;
-  std::vector<float> result_;
-  kernels::KernelContext context_;
-};
 
 // The largest difference relative to the results' root mean square.
 double Difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -177,12 +121,16 @@ bool Compare(const Layer& layer, int64_t images, ConvPass pass,
              const Options& options, ThreadPool* pool, double peak,
              Totals& totals) {
   const Conv2dShape& s = layer.shape;
-  const auto x = Values(images * s.in_channels * s.in_height * s.in_width, 1);
+  const auto x = Values(images * s.in_channels * s.in_height * s.in_width, 1,
+                        options.fused);
   const auto w =
       Values(s.out_channels * s.in_channels * s.kernel_h * s.kernel_w, 2);
   const auto g =
       Values(images * s.out_channels * s.out_height() * s.out_width(), 3);
-  OurConv ours(s, images, pass, pool, x, w, g);
+  // The stem reads bytes, except where a plain f32 convolution is asked for.
+  const bool plain = options.dtype == DType::kF32 && !options.fused;
+  const OurForm form{options.dtype, !layer.grad_input && !plain, options.fused};
+  OurConv ours(s, images, pass, form, pool, x, w, g);
   OneDnnConv theirs(s, images, pass, x, w, g);
   ours.Run();
   theirs.Run();
@@ -207,7 +155,12 @@ bool Compare(const Layer& layer, int64_t images, ConvPass pass,
       100 * flops / our_time * 1e-9 / (peak * options.threads),
       100 * flops / their_time * 1e-9 / (peak * options.threads),
       ours.WorkspacePerThread(), theirs.Implementation());
-  if (difference < 1e-3) return true;
+  // Rounding to storage, in units of a result that is a few times the root mean
+  // square.
+  const double tolerance = options.dtype == DType::kF32   ? 1e-3
+                           : options.dtype == DType::kF16 ? 1e-2
+                                                          : 5e-2;
+  if (difference < tolerance) return true;
   fmt::print("  DISAGREE by {:.3g} of the root mean square\n", difference);
   return false;
 }
@@ -215,9 +168,10 @@ bool Compare(const Layer& layer, int64_t images, ConvPass pass,
 bool CompareAll(int64_t images, const Options& options, ThreadPool* pool) {
   const double peak = MeasureFmaPeak(options.quick ? 0.1 : 0.5);
   fmt::print(
-      "\nbatch {}, {} thread{}, {}: FMA peak {:.1f} GFLOP/s per thread\n",
+      "\nbatch {}, {} thread{}, {}, {}{}: FMA peak {:.1f} GFLOP/s per thread\n",
       images, options.threads, options.threads > 1 ? "s" : "",
-      kernels::TargetName(kernels::ActiveTarget()), peak);
+      kernels::TargetName(kernels::ActiveTarget()), DTypeName(options.dtype),
+      options.fused ? ", fused" : "", peak);
   fmt::print("{:<22} {:<16} {:>7} {:>7} {:>6} {:>7} {:>7} {:>8}\n", "layer",
              "pass", "ours", "oneDNN", "ratio", "peak", "oneDNN", "bytes/th");
   bool agree = true;
@@ -247,11 +201,20 @@ bool ForceTargetNamed(std::string_view name) {
   return false;
 }
 
+bool ParseType(std::string_view name, DType& dtype) {
+  for (DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    if (name != DTypeName(type)) continue;
+    dtype = type;
+    return true;
+  }
+  return false;
+}
+
 bool Parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
-    if (name == "--quick") {
-      options.quick = true;
+    if (name == "--quick" || name == "--fused") {
+      (name == "--quick" ? options.quick : options.fused) = true;
       continue;
     }
     if (i + 1 == argc) return false;
@@ -262,6 +225,8 @@ bool Parse(int argc, char** argv, Options& options) {
     } else if (name == "--threads") {
       options.threads = std::atoi(value);
       if (options.threads < 1) return false;
+    } else if (name == "--dtype") {
+      if (!ParseType(value, options.dtype)) return false;
     } else if (name == "--layer") {
       options.layer = value;
     } else if (name == "--pass") {

@@ -269,6 +269,11 @@ Workspace NormReluConvGradInput::Scratch(std::span<const ValueSpec> inputs,
       inputs[2].shape[1]);
 }
 
+Workspace NormGrad::Scratch(std::span<const ValueSpec> inputs,
+                            std::span<const ValueSpec>) const {
+  return WithNormVectors({}, inputs[1].shape[1]);
+}
+
 Result<std::vector<ValueSpec>> NormGrad::Infer(
     std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{inputs[1]};

@@ -244,6 +244,9 @@ class NormGrad final : public OpDef {
     return 5 * OpDef::Flops(inputs, outputs);
   }
 
+  Workspace Scratch(std::span<const ValueSpec> inputs,
+                    std::span<const ValueSpec> outputs) const override;
+
   float epsilon() const { return epsilon_; }
   bool with_other() const { return with_other_; }
 

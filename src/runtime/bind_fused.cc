@@ -2,7 +2,7 @@
 #include "runtime/bind_fused.h"
 
 #include "kernels/conv/conv.h"
-#include "kernels/norm/fused.h"
+#include "kernels/norm/norm.h"
 #include "ops/batch_norm.h"
 #include "ops/fused_conv.h"
 
@@ -26,8 +26,8 @@ NormVectors MakeNormVectors(const BindContext& c, int64_t channels,
   auto* base = reinterpret_cast<float*>(
       c.kernel.scratch + RoundUpToAlignment(c.kernel.workspace.shared) - bytes);
   const NormVectors v{base, base + channels, base + 2 * channels};
-  kernels::NormFactors(channels, epsilon, mean, variance, gamma, beta, v.scale,
-                       v.shift, v.inv_std);
+  kernels::BatchNormCoefficients(channels, epsilon, mean, variance, gamma, beta,
+                                 v.scale, v.shift, v.inv_std);
   return v;
 }
 
@@ -67,8 +67,8 @@ BoundOp BindImageConvGradWeight(const BindContext& c) {
 BoundOp BindMoments(const BindContext& c) {
   const auto shape = ops::BatchNormShapeOf(c.inputs[0]);
   return [c, shape](const RunContext& run) {
-    kernels::BatchMoments(shape, run.count, c.In(0), c.Out(0), c.Out(1),
-                          c.kernel);
+    kernels::BatchNormMoments(shape, run.count, {.data = c.In(0)}, c.Out(0),
+                              c.Out(1), c.kernel);
   };
 }
 
@@ -131,17 +131,18 @@ BoundOp BindNormGrad(const BindContext& c) {
   const auto& op = c.As<ops::NormGrad>();
   const auto shape = ops::BatchNormShapeOf(c.inputs[1]);
   return [c, &op, shape](const RunContext& run) {
-    kernels::BatchNormGradApply(shape, run.count, op.epsilon(),
-                                {.grad = c.In(0),
-                                 .x = c.In(1),
-                                 .gamma = c.In(4),
-                                 .mean = c.In(2),
-                                 .variance = c.In(3),
-                                 .grad_gamma = c.In(5),
-                                 .grad_beta = c.In(6),
-                                 .other = op.with_other() ? c.In(7) : nullptr,
-                                 .grad_x = c.Out(0)},
-                                c.kernel);
+    // The shift is not used here; any beta will do.
+    const NormVectors norm = MakeNormVectors(
+        c, shape.channels, op.epsilon(), c.In(2), c.In(3), c.In(4), c.In(4));
+    kernels::BatchNormGradRest(shape, run.count, {.data = c.In(0)},
+                               {.data = c.In(1)},
+                               {.gamma = c.In(4),
+                                .mean = c.In(2),
+                                .inv_std = norm.inv_std,
+                                .grad_gamma = c.In(5),
+                                .grad_beta = c.In(6)},
+                               {.data = op.with_other() ? c.In(7) : nullptr},
+                               c.Out(0), DType::kF32, c.kernel);
   };
 }
 

@@ -11,6 +11,8 @@
 
 #include <cmath>
 
+#include "kernels/norm/coefficients.h"
+#include "kernels/norm/moments-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
 
@@ -19,83 +21,11 @@ namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
 using Wide = hn::ScalableTag<double>;
 using WideV = hn::Vec<Wide>;
 using Narrow = hn::Rebind<float, Wide>;
 
 // ---- Planes
-
-struct TwoSums {
-  double first = 0.0;
-  double second = 0.0;
-};
-
-// Sums over n ≤ kBatchNormPiece positions of x and g, which add(x, g, sum1,
-// sum2) adds to. Past the end x is `rest` and g is 0, for which add must add
-// nothing.
-template <typename F>
-HWY_INLINE TwoSums SumPiece(size_t n, const float* x, const float* g,
-                            float rest, const F& add) {
-  const D d;
-  const size_t lanes = hn::Lanes(d);
-  V a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0;
-  V b0 = a0, b1 = a0, b2 = a0, b3 = a0;
-  const auto load = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
-  size_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    add(load(x + i), load(g + i), a0, b0);
-    add(load(x + i + lanes), load(g + i + lanes), a1, b1);
-    add(load(x + i + 2 * lanes), load(g + i + 2 * lanes), a2, b2);
-    add(load(x + i + 3 * lanes), load(g + i + 3 * lanes), a3, b3);
-  }
-  for (; i + lanes <= n; i += lanes) add(load(x + i), load(g + i), a0, b0);
-  if (i < n) {
-    const V last = hn::IfThenElse(hn::FirstN(d, n - i),
-                                  LoadFirst(d, x + i, n - i), hn::Set(d, rest));
-    add(last, LoadFirst(d, g + i, n - i), a1, b1);
-  }
-  const V a = hn::Add(hn::Add(a0, a1), hn::Add(a2, a3));
-  const V b = hn::Add(hn::Add(b0, b1), hn::Add(b2, b3));
-  return {hn::GetLane(hn::SumOfLanes(d, a)), hn::GetLane(hn::SumOfLanes(d, b))};
-}
-
-// Count, mean and sum of squared deviations of what was merged so far.
-struct Moments {
-  double count = 0.0;
-  double mean = 0.0;
-  double m2 = 0.0;
-
-  // Chan, Golub & LeVeque: the union of two samples.
-  void Merge(double n, double other_mean, double other_m2) {
-    const double total = count + n;
-    const double delta = other_mean - mean;
-    mean += delta * (n / total);
-    m2 += other_m2 + delta * delta * (count * n / total);
-    count = total;
-  }
-};
-
-// A first pass finds a shift near the mean; the second sums the deviations d
-// from it. The shift's rounding error cancels: mean = shift + Σd/n and
-// m2 = Σd² − (Σd)²/n hold for any shift, and Σd is small for a near one.
-HWY_INLINE void MergePiece(size_t n, const float* x, Moments& moments) {
-  const auto count = static_cast<double>(n);
-  const TwoSums sum = SumPiece(
-      n, x, x, 0.0f, [](V v, V, V& a, V&) HWY_ATTR { a = hn::Add(a, v); });
-  const auto shift = static_cast<float>(sum.first / count);
-  const V center = hn::Set(D(), shift);
-  const TwoSums off =
-      SumPiece(n, x, x, shift, [center](V v, V, V& a, V& b) HWY_ATTR {
-        const V deviation = hn::Sub(v, center);
-        a = hn::Add(a, deviation);
-        b = hn::MulAdd(deviation, deviation, b);
-      });
-  double m2 = off.second - off.first * off.first / count;
-  if (m2 < 0.0) m2 = 0.0;  // a NaN stays
-  moments.Merge(count, shift + off.first / count, m2);
-}
 
 // Calls visit(offset, count) for each piece of channel c, images in order.
 template <typename F>
@@ -131,29 +61,14 @@ void ApplyPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
                  int64_t begin, int64_t end) {
   const D d;
   for (int64_t c = begin; c < end; ++c) {
-    const double deviation =
-        std::sqrt(static_cast<double>(variance[c]) + epsilon);
-    const V scale = hn::Set(d, static_cast<float>(gamma[c] / deviation));
-    const V center = hn::Set(d, mean[c]);
-    const V shift = hn::Set(d, beta[c]);
+    const norm::Coefficients k =
+        norm::CoefficientsOf(epsilon, mean[c], variance[c], gamma[c], beta[c]);
+    const V scale = hn::Set(d, k.scale);
+    const V shift = hn::Set(d, k.shift);
     ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
-      MapPiece(n, x + at, x + at, y + at, [&](V v, V) HWY_ATTR {
-        return hn::MulAdd(hn::Sub(v, center), scale, shift);
-      });
+      MapPiece(n, x + at, x + at, y + at,
+               [&](V v, V) HWY_ATTR { return hn::MulAdd(v, scale, shift); });
     });
-  }
-}
-
-void MomentsOfPlanes(const BatchNormShape& shape, int64_t images,
-                     const float* x, float* mean, float* variance,
-                     int64_t begin, int64_t end) {
-  for (int64_t c = begin; c < end; ++c) {
-    Moments moments;
-    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
-      MergePiece(n, x + at, moments);
-    });
-    mean[c] = static_cast<float>(moments.mean);
-    variance[c] = static_cast<float>(moments.m2 / moments.count);
   }
 }
 
@@ -162,7 +77,12 @@ void TrainPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
                  float* y, float* mean, float* variance, int64_t begin,
                  int64_t end) {
   for (int64_t c = begin; c < end; ++c) {
-    MomentsOfPlanes(shape, images, x, mean, variance, c, c + 1);
+    Moments moments;
+    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
+      MergePiece(n, x + at, moments);
+    });
+    mean[c] = static_cast<float>(moments.mean);
+    variance[c] = static_cast<float>(moments.m2 / moments.count);
     ApplyPlanes(shape, images, epsilon, x, gamma, beta, mean, variance, y, c,
                 c + 1);
   }
@@ -244,15 +164,32 @@ void ApplyRows(const BatchNormShape& shape, int64_t images, float epsilon,
                const float* x, const float* gamma, const float* beta,
                const float* mean, const float* variance, float* y,
                int64_t begin, int64_t end) {
+  const Narrow d;
+  const size_t lanes = hn::Lanes(d);
   ForChannelVectors(begin, end, [&](int64_t c, size_t n) HWY_ATTR {
-    const WideV scale =
-        hn::Div(LoadWide(gamma + c, n), DeviationOf(variance + c, epsilon, n));
-    const WideV center = LoadWide(mean + c, n);
-    const WideV shift = LoadWide(beta + c, n);
+    float scales[hn::MaxLanes(Narrow())] = {};
+    float shifts[hn::MaxLanes(Narrow())] = {};
+    for (size_t i = 0; i < n; ++i) {
+      const norm::Coefficients k =
+          norm::CoefficientsOf(epsilon, mean[c + static_cast<int64_t>(i)],
+                               variance[c + static_cast<int64_t>(i)],
+                               gamma[c + static_cast<int64_t>(i)],
+                               beta[c + static_cast<int64_t>(i)]);
+      scales[i] = k.scale;
+      shifts[i] = k.shift;
+    }
+    const auto scale = hn::LoadU(d, scales);
+    const auto shift = hn::LoadU(d, shifts);
     for (int64_t i = 0; i < images; ++i) {
       const int64_t at = i * shape.channels + c;
-      const WideV off = hn::Sub(LoadWide(x + at, n), center);
-      StoreNarrow(hn::MulAdd(off, scale, shift), y + at, n);
+      const auto v =
+          n >= lanes ? hn::LoadU(d, x + at) : LoadFirst(d, x + at, n);
+      const auto result = hn::MulAdd(v, scale, shift);
+      if (n >= lanes) {
+        hn::StoreU(result, d, y + at);
+      } else {
+        StoreFirst(result, d, y + at, n);
+      }
     }
   });
 }
@@ -361,15 +298,6 @@ void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
   ForChannels(shape, context, [&](int64_t begin, int64_t end) {
     run(shape, images, epsilon, x, gamma, beta, y, mean, variance, begin, end);
   });
-}
-
-void BatchMoments(const BatchNormShape& shape, int64_t images, const float* x,
-                  float* mean, float* variance, const KernelContext& context) {
-  const auto run = THIMBLE_DISPATCH(MomentsOfPlanes).Get();
-  context.pool->ParallelFor(shape.channels,
-                            [&](int64_t begin, int64_t end, int) {
-                              run(shape, images, x, mean, variance, begin, end);
-                            });
 }
 
 void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,

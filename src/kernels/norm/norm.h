@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch normalisation over planar images [images, channels, pixels], f32.
+// Batch normalisation over planar images [images, channels, pixels]: whole, in
+// f32, or in the parts that are left when it is fused into convolutions, for
+// tensors of any storage type.
 // Statistics are per channel over images and pixels; a channel belongs to one
 // thread, which merges partial sums of each image in index order, in f64
 // (variances by Chan's formula, never E[x²]−E[x]²). No scratch.
@@ -13,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "thimble/dtype.h"
 
 namespace thimble::kernels {
 
@@ -25,17 +28,14 @@ struct BatchNormShape {
 };
 
 // mean[c] and the biased variance[c] of the batch, and
-// y = (x − mean) / sqrt(variance + epsilon) * gamma + beta. In place on x.
-// y is, to the bit, what BatchNormApply makes of x and the two results.
-// REQUIRES: images > 0.
+// y = x * scale + shift, one fused multiply-add with the coefficients of
+// BatchNormCoefficients, which is (x − mean) / sqrt(variance + epsilon) * gamma
+// + beta. In place on x. y is, to the bit, what BatchNormApply makes of x and
+// the two results. REQUIRES: images > 0.
 void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
                     const float* x, const float* gamma, const float* beta,
                     float* y, float* mean, float* variance,
                     const KernelContext& context);
-
-// mean[c] and variance[c] alone, as in BatchNormTrain, of planes (any pixels).
-void BatchMoments(const BatchNormShape& shape, int64_t images, const float* x,
-                  float* mean, float* variance, const KernelContext& context);
 
 // y from given statistics (running ones). In place on x.
 void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,
@@ -63,5 +63,46 @@ void BatchNormUpdateRunning(int64_t channels, int64_t count, float momentum,
                             const float* running_mean,
                             const float* running_variance, float* next_mean,
                             float* next_variance, const KernelContext& context);
+
+// ---- Parts
+
+// A tensor of f32, f16 or bf16.
+struct NormTensor {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+};
+
+// inv_std = 1 / sqrt(variance + epsilon), scale = gamma * inv_std, shift =
+// beta − mean * scale, each computed in f64 and rounded once. inv_std may be
+// null.
+void BatchNormCoefficients(int64_t channels, float epsilon, const float* mean,
+                           const float* variance, const float* gamma,
+                           const float* beta, float* scale, float* shift,
+                           float* inv_std);
+
+// mean and biased variance of a stored tensor; those of an f32 tensor with more
+// than one pixel are, to the bit, what BatchNormTrain finds.
+// REQUIRES: images > 0.
+void BatchNormMoments(const BatchNormShape& shape, int64_t images,
+                      const NormTensor& x, float* mean, float* variance,
+                      const KernelContext& context);
+
+// What is left of the gradient when the sums are known: with x̂ = (x − mean) *
+// inv_std, m = images * pixels,
+//   grad_x = gamma * inv_std * (d − grad_beta/m − x̂ grad_gamma/m) + residual.
+// In place on d, x or the residual where the types are the same. The residual
+// may be null.
+struct BatchNormGradSums {
+  const float* gamma = nullptr;
+  const float* mean = nullptr;
+  const float* inv_std = nullptr;
+  const float* grad_gamma = nullptr;
+  const float* grad_beta = nullptr;
+};
+void BatchNormGradRest(const BatchNormShape& shape, int64_t images,
+                       const NormTensor& d, const NormTensor& x,
+                       const BatchNormGradSums& sums,
+                       const NormTensor& residual, void* grad_x,
+                       DType grad_x_dtype, const KernelContext& context);
 
 }  // namespace thimble::kernels

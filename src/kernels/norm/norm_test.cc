@@ -32,8 +32,8 @@ using testing::SumErrorBound;
 using testing::TestContext;
 using testing::Wide;
 
-// Against the statistics that the kernel stored: difference, scale, product and
-// sum are rounded once each.
+// Against the statistics that the kernel stored: scale, shift, product and sum
+// are rounded once each.
 void CheckApplied(const Batch& batch, const GuardedBuffer<float>& mean,
                   const GuardedBuffer<float>& variance,
                   const GuardedBuffer<float>& y) {
@@ -45,8 +45,13 @@ void CheckApplied(const Batch& batch, const GuardedBuffer<float>& mean,
   reference::ForEachPixel(
       batch.shape, batch.images, [&](int64_t channel, int64_t at) {
         const auto i = static_cast<size_t>(at);
-        const double shift = batch.beta[static_cast<size_t>(channel)];
-        const double magnitude = std::fabs(want[i] - shift) + std::fabs(shift);
+        const auto c = static_cast<size_t>(channel);
+        const double scale =
+            batch.gamma[c] / std::sqrt(static_cast<double>(variance[c]) +
+                                       static_cast<double>(kEpsilon));
+        const double shift = batch.beta[c] - mean[c] * scale;
+        const double magnitude = std::fabs(batch.x[i] * scale) +
+                                 std::fabs(mean[c] * scale) + std::fabs(shift);
         ASSERT_NEAR(y[i], want[i], SumErrorBound(2, magnitude)) << i;
       });
 }

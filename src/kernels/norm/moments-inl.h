@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums over pieces of planes, and the moments that are merged from them.
+// Included once per SIMD target, after <hwy/highway.h>; hence no `#pragma
+// once`.
+#if defined(THIMBLE_KERNELS_NORM_MOMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef THIMBLE_KERNELS_NORM_MOMENTS_INL_H_
+#undef THIMBLE_KERNELS_NORM_MOMENTS_INL_H_
+#else
+#define THIMBLE_KERNELS_NORM_MOMENTS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+
+#include "kernels/elements-inl.h"
+#include "kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+struct TwoSums {
+  double first = 0.0;
+  double second = 0.0;
+};
+
+// Sums over n ≤ kBatchNormPiece positions of x and g, which add(x, g, sum1,
+// sum2) adds to. Past the end x is `rest` and g is 0, for which add must add
+// nothing.
+template <typename F>
+HWY_INLINE TwoSums SumPiece(size_t n, const float* x, const float* g,
+                            float rest, const F& add) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  V a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0;
+  V b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+  const auto load = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+  size_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    add(load(x + i), load(g + i), a0, b0);
+    add(load(x + i + lanes), load(g + i + lanes), a1, b1);
+    add(load(x + i + 2 * lanes), load(g + i + 2 * lanes), a2, b2);
+    add(load(x + i + 3 * lanes), load(g + i + 3 * lanes), a3, b3);
+  }
+  for (; i + lanes <= n; i += lanes) add(load(x + i), load(g + i), a0, b0);
+  if (i < n) {
+    const V last = hn::IfThenElse(hn::FirstN(d, n - i),
+                                  LoadFirst(d, x + i, n - i), hn::Set(d, rest));
+    add(last, LoadFirst(d, g + i, n - i), a1, b1);
+  }
+  const V a = hn::Add(hn::Add(a0, a1), hn::Add(a2, a3));
+  const V b = hn::Add(hn::Add(b0, b1), hn::Add(b2, b3));
+  return {hn::GetLane(hn::SumOfLanes(d, a)), hn::GetLane(hn::SumOfLanes(d, b))};
+}
+
+// Count, mean and sum of squared deviations of what was merged so far.
+struct Moments {
+  double count = 0.0;
+  double mean = 0.0;
+  double m2 = 0.0;
+
+  // Chan, Golub & LeVeque: the union of two samples.
+  void Merge(double n, double other_mean, double other_m2) {
+    const double total = count + n;
+    const double delta = other_mean - mean;
+    mean += delta * (n / total);
+    m2 += other_m2 + delta * delta * (count * n / total);
+    count = total;
+  }
+};
+
+// A first pass finds a shift near the mean; the second sums the deviations d
+// from it. The shift's rounding error cancels: mean = shift + Σd/n and
+// m2 = Σd² − (Σd)²/n hold for any shift, and Σd is small for a near one.
+HWY_INLINE void MergePiece(size_t n, const float* x, Moments& moments) {
+  const auto count = static_cast<double>(n);
+  const TwoSums sum = SumPiece(
+      n, x, x, 0.0f, [](V v, V, V& a, V&) HWY_ATTR { a = hn::Add(a, v); });
+  const auto shift = static_cast<float>(sum.first / count);
+  const V center = hn::Set(D(), shift);
+  const TwoSums off =
+      SumPiece(n, x, x, shift, [center](V v, V, V& a, V& b) HWY_ATTR {
+        const V deviation = hn::Sub(v, center);
+        a = hn::Add(a, deviation);
+        b = hn::MulAdd(deviation, deviation, b);
+      });
+  double m2 = off.second - off.first * off.first / count;
+  if (m2 < 0.0) m2 = 0.0;  // a NaN stays
+  moments.Merge(count, shift + off.first / count, m2);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

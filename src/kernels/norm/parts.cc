@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of batch normalisation that stay when the rest is fused into
+// convolutions. Tensors go through f32 pieces on the stack, so that loops do
+// not multiply by the storage types of several operands.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/norm/parts.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "kernels/elements-inl.h"
+#include "kernels/norm/coefficients.h"
+#include "kernels/norm/moments-inl.h"
+#include "kernels/norm/norm.h"
+#include "kernels/target.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kStaged = 256;
+
+// n elements from `offset` on as f32: where they lie, or in `line`.
+HWY_INLINE const float* Staged(const NormTensor& tensor, int64_t offset,
+                               int64_t n, float* line) {
+  if (tensor.dtype == DType::kF32) {
+    return static_cast<const float*>(tensor.data) + offset;
+  }
+  WithFloatType(tensor.dtype, [&](auto type) HWY_ATTR {
+    using T = decltype(type);
+    CopyRowAs(n, static_cast<const T*>(tensor.data) + offset, line,
+              [](V v) HWY_ATTR { return v; });
+  });
+  return line;
+}
+
+// One plane of channel c, at element `at`.
+void GradRestPlane(const BatchNormShape& shape, double count,
+                   const NormTensor& d, const NormTensor& x,
+                   const BatchNormGradSums& sums, const NormTensor& residual,
+                   void* grad_x, DType dtype, int64_t c, int64_t at) {
+  const D df;
+  const double factor = static_cast<double>(sums.gamma[c]) * sums.inv_std[c];
+  const V of_d = hn::Set(df, static_cast<float>(factor));
+  const V offset =
+      hn::Set(df, static_cast<float>(-factor * sums.grad_beta[c] / count));
+  const V of_x = hn::Set(df, static_cast<float>(factor * sums.inv_std[c] *
+                                                sums.grad_gamma[c] / count));
+  const V center = hn::Set(df, sums.mean[c]);
+  HWY_ALIGN float lines[3][kStaged];
+  for (int64_t p = 0; p < shape.pixels; p += kStaged) {
+    const int64_t n = HWY_MIN(kStaged, shape.pixels - p);
+    // The sum is built up in lines[0].
+    float* sum = lines[0];
+    CopyRowAs(n, Staged(d, at + p, n, lines[1]), sum,
+              [&](V v) HWY_ATTR { return hn::MulAdd(v, of_d, offset); });
+    MapRow(n, Staged(x, at + p, n, lines[1]), sum, [&](V v, V at_x) HWY_ATTR {
+      return hn::NegMulAdd(hn::Sub(at_x, center), of_x, v);
+    });
+    if (residual.data != nullptr) {
+      MapRow(n, Staged(residual, at + p, n, lines[1]), sum,
+             [](V v, V r) HWY_ATTR { return hn::Add(v, r); });
+    }
+    WithFloatType(dtype, [&](auto type) HWY_ATTR {
+      using T = decltype(type);
+      CopyRowAs(n, sum, static_cast<T*>(grad_x) + at + p,
+                [](V v) HWY_ATTR { return v; });
+    });
+  }
+}
+
+void GradRestPlanes(const BatchNormShape& shape, int64_t images,
+                    const NormTensor& d, const NormTensor& x,
+                    const BatchNormGradSums& sums, const NormTensor& residual,
+                    void* grad_x, DType dtype, int64_t begin, int64_t end) {
+  const auto count = static_cast<double>(images * shape.pixels);
+  for (int64_t plane = begin; plane < end; ++plane) {
+    GradRestPlane(shape, count, d, x, sums, residual, grad_x, dtype,
+                  plane % shape.channels, plane * shape.pixels);
+  }
+}
+
+void MomentsPlanes(const BatchNormShape& shape, int64_t images,
+                   const NormTensor& x, float* mean, float* variance,
+                   int64_t begin, int64_t end) {
+  HWY_ALIGN float line[kBatchNormPiece];
+  for (int64_t c = begin; c < end; ++c) {
+    Moments moments;
+    for (int64_t i = 0; i < images; ++i) {
+      const int64_t at = (i * shape.channels + c) * shape.pixels;
+      for (int64_t p = 0; p < shape.pixels; p += kBatchNormPiece) {
+        const int64_t n = HWY_MIN(kBatchNormPiece, shape.pixels - p);
+        MergePiece(static_cast<size_t>(n), Staged(x, at + p, n, line), moments);
+      }
+    }
+    mean[c] = static_cast<float>(moments.mean);
+    variance[c] = static_cast<float>(moments.m2 / moments.count);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thimble::kernels {
+
+void BatchNormCoefficients(int64_t channels, float epsilon, const float* mean,
+                           const float* variance, const float* gamma,
+                           const float* beta, float* scale, float* shift,
+                           float* inv_std) {
+  for (int64_t c = 0; c < channels; ++c) {
+    const norm::Coefficients k =
+        norm::CoefficientsOf(epsilon, mean[c], variance[c], gamma[c], beta[c]);
+    scale[c] = k.scale;
+    shift[c] = k.shift;
+    if (inv_std != nullptr) inv_std[c] = k.inv_std;
+  }
+}
+
+void BatchNormMoments(const BatchNormShape& shape, int64_t images,
+                      const NormTensor& x, float* mean, float* variance,
+                      const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(MomentsPlanes).Get();
+  context.pool->ParallelFor(shape.channels,
+                            [&](int64_t begin, int64_t end, int) {
+                              run(shape, images, x, mean, variance, begin, end);
+                            });
+}
+
+void BatchNormGradRest(const BatchNormShape& shape, int64_t images,
+                       const NormTensor& d, const NormTensor& x,
+                       const BatchNormGradSums& sums,
+                       const NormTensor& residual, void* grad_x,
+                       DType grad_x_dtype, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(GradRestPlanes).Get();
+  context.pool->ParallelFor(images * shape.channels, [&](int64_t begin,
+                                                         int64_t end, int) {
+    run(shape, images, d, x, sums, residual, grad_x, grad_x_dtype, begin, end);
+  });
+}
+
+}  // namespace thimble::kernels
+#endif  // HWY_ONCE
