@@ -143,21 +143,21 @@ class GoldenTest : public ::testing::Test {
     EXPECT_EQ(compared, golden_["parameters"].size());
   }
 
-  // Every step on the same batch, from what Load left.
-  void ExpectLossesOfSteps() {
+  size_t RecordedSteps() const { return golden_["losses"].size() - 1; }
+
+  // The first `steps` on the same batch, from what Load left.
+  void ExpectLossesOfSteps(size_t steps) {
     const float rate = golden_["sgd"]["lr"];
-    const size_t steps = golden_["losses"].size() - 1;
     for (size_t step = 0; step < steps; ++step) {
       FeedBatch();
       ExpectLoss(session_->TrainStep(plan_->batch(), rate).loss, step);
     }
   }
 
-  // What a further step would begin with.
-  void ExpectLastLoss() {
+  // What a step after `steps` would begin with.
+  void ExpectLossAfter(size_t steps) {
     FeedBatch();
-    ExpectLoss(session_->Differentiate(plan_->batch()).loss,
-               golden_["losses"].size() - 1);
+    ExpectLoss(session_->Differentiate(plan_->batch()).loss, steps);
   }
 
   Json golden_;
