@@ -15,12 +15,16 @@ namespace {
 
 constexpr char kFashionMnist[] = "fashion-mnist";
 constexpr char kSynthetic[] = "synthetic";
-constexpr std::array<DatasetSummary, 2> kKnown = {
+constexpr char kSyntheticCifar[] = "synthetic-cifar";
+constexpr std::array<DatasetSummary, 3> kKnown = {
     {{kFashionMnist,
       "60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes; Debian "
       "package dataset-fashion-mnist"},
      {kSynthetic,
-      "4,096 + 1,000 computed grey images, 28 x 28, 10 classes; no files"}}};
+      "4,096 + 1,000 computed grey images, 28 x 28, 10 classes; no files"},
+     {kSyntheticCifar,
+      "4,096 + 1,000 computed colour images, 32 x 32, 10 classes, like "
+      "CIFAR-10; no files"}}};
 
 // Where Debian's package dataset-fashion-mnist puts its files.
 constexpr char kDebianFolder[] = "/usr/share/datasets/fashion-mnist";
@@ -88,6 +92,7 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
                                              const DataOptions& options) {
   if (name_or_dir == kFashionMnist) return OpenFashionMnist(options);
   if (name_or_dir == kSynthetic) return MakeSyntheticDataset();
+  if (name_or_dir == kSyntheticCifar) return MakeSyntheticCifarDataset();
   if (IsFolder(name_or_dir)) {
     return OpenIdxFolder(name_or_dir, name_or_dir, "idx", options.cache_dir);
   }
