@@ -16,15 +16,24 @@ namespace {
 
 constexpr char kFashionMnist[] = "fashion-mnist";
 constexpr char kSynthetic[] = "synthetic";
+<<<<<<< HEAD
 constexpr std::array<DatasetSummary, 3> kKnown = {
     {{kCifar10,
       "50,000 + 10,000 colour photographs, 32 x 32, 10 classes; get it with "
       "`thimble data get cifar10`"},
      {kFashionMnist,
+=======
+constexpr char kSyntheticCifar[] = "synthetic-cifar";
+constexpr std::array<DatasetSummary, 3> kKnown = {
+    {{kFashionMnist,
+>>>>>>> bench
       "60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes; Debian "
       "package dataset-fashion-mnist"},
      {kSynthetic,
-      "4,096 + 1,000 computed grey images, 28 x 28, 10 classes; no files"}}};
+      "4,096 + 1,000 computed grey images, 28 x 28, 10 classes; no files"},
+     {kSyntheticCifar,
+      "4,096 + 1,000 computed colour images, 32 x 32, 10 classes, like "
+      "CIFAR-10; no files"}}};
 
 // Where Debian's package dataset-fashion-mnist puts its files.
 constexpr char kDebianFolder[] = "/usr/share/datasets/fashion-mnist";
@@ -142,7 +151,11 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
                                              const DataOptions& options) {
   if (name_or_dir == kFashionMnist) return OpenFashionMnist(options);
   if (name_or_dir == kSynthetic) return MakeSyntheticDataset();
+<<<<<<< HEAD
   if (name_or_dir == kCifar10) return OpenCifar10(options);
+=======
+  if (name_or_dir == kSyntheticCifar) return MakeSyntheticCifarDataset();
+>>>>>>> bench
   if (IsFolder(name_or_dir)) {
     const std::string cifar10 = FindCifar10Folder(name_or_dir);
     if (!cifar10.empty()) {

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -203,7 +205,11 @@ TEST_F(IdxFolder, ReadsFromManyThreadsWithoutAllocating) {
 TEST(OpenDataset, ListsTheNamesForAnUnknownOne) {
   const Status status = OpenDataset("fashion", {}).status();
   EXPECT_EQ(status.code(), StatusCode::kUsage);
+<<<<<<< HEAD
   EXPECT_TRUE(Mentions(status, "cifar10, fashion-mnist, synthetic"));
+=======
+  EXPECT_TRUE(Mentions(status, "fashion-mnist, synthetic, synthetic-cifar"));
+>>>>>>> bench
   EXPECT_EQ(KnownDatasets().size(), 3u);
   const Status missing = OpenDataset("./no/such/folder", {}).status();
   EXPECT_TRUE(Mentions(missing, "there is no folder ./no/such/folder"));
@@ -319,6 +325,33 @@ TEST_F(Synthetic, CanBeLearned) {
     right += static_cast<int32_t>(best) == label;
   }
   EXPECT_GT(right, 900);
+}
+
+TEST(SyntheticCifar, HasTheShapeOfCifarAndItsOwnGridInEachChannel) {
+  const std::unique_ptr<Dataset> data = *OpenDataset("synthetic-cifar", {});
+  EXPECT_EQ(data->spec().channels, 3);
+  EXPECT_EQ(data->spec().height, 32);
+  EXPECT_EQ(data->spec().width, 32);
+  EXPECT_EQ(data->spec().classes, 10);
+  ASSERT_EQ(data->mean().size(), 3u);
+  ASSERT_EQ(data->stddev().size(), 3u);
+  EXPECT_NE(data->mean()[0], data->mean()[1]);
+  constexpr size_t kPlane = 32 * 32;
+  std::vector<uint8_t> image(3 * kPlane);
+  std::array<double, 3> sums{};
+  int32_t label = -1;
+  for (int64_t index = 0; index < 1000; ++index) {
+    ASSERT_TRUE(data->Read(Split::kTrain, index, image, &label).ok());
+    EXPECT_EQ(label, index % 10);
+    for (size_t i = 0; i < image.size(); ++i) sums[i / kPlane] += image[i];
+  }
+  for (size_t c = 0; c < 3; ++c) {
+    EXPECT_NEAR(sums[c] / (1000.0 * kPlane), data->mean()[c], 2.0);
+    EXPECT_GT(data->stddev()[c], 20);
+  }
+  const std::span<uint8_t> pixels(image);
+  EXPECT_FALSE(
+      std::ranges::equal(pixels.first(kPlane), pixels.subspan(kPlane, kPlane)));
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/target.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -15,6 +19,14 @@ struct TargetList {
   size_t count = 0;
 };
 
+#if defined(__x86_64__)
+// Not every compiler knows the name for __builtin_cpu_supports.
+bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 TargetList Detect() {
   TargetList list;
 #if defined(__x86_64__)
@@ -23,9 +35,9 @@ TargetList Detect() {
   const bool sse4 = __builtin_cpu_supports("sse4.2") &&
                     __builtin_cpu_supports("aes") &&
                     __builtin_cpu_supports("pclmul");
-  const bool avx2 =
-      sse4 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+  const bool avx2 = sse4 && __builtin_cpu_supports("avx2") &&
+                    __builtin_cpu_supports("fma") && HasF16c() &&
+                    __builtin_cpu_supports("bmi2");
   const bool avx3 = avx2 && __builtin_cpu_supports("avx512f") &&
                     __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512cd") &&

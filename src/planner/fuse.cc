@@ -124,6 +124,7 @@ class Fuser {
            const std::vector<ValueId>& inputs,
            const std::vector<ValueId>& outputs, Graph& graph) {
     std::vector<ValueId> mapped;
+    mapped.reserve(inputs.size());
     for (ValueId v : inputs) mapped.push_back(map_[v.i]);
     auto made = graph.AddOp(name, std::move(def), std::move(mapped),
                             graph_.value(outputs[0]).role);

@@ -125,7 +125,8 @@ PaperBytes PaperAccounting(const Model& model, const OptimizerSpec& optimizer) {
   for (const Op& op : model.graph.ops()) {
     if (op.def->kind() != OpKind::kBatchNorm) continue;
     // Running and batch mean and variance, and a step counter.
-    paper.model += 4 * 4 * model.graph.value(op.inputs[1]).spec.shape[0] + 8;
+    paper.model +=
+        int64_t{16} * model.graph.value(op.inputs[1]).spec.shape[0] + 8;
   }
   paper.optimizer = parameters * (optimizer.momentum != 0.0f ? 2 : 1);
   paper.activation = (Accountant(model).PeakBits() + 7) / 8;

@@ -73,6 +73,7 @@ Status SaveCheckpoint(const std::string& dir, Session& session,
                       const Progress& progress, const Settings& settings) {
   const std::vector<ValueId> values = TrainingState(session.plan());
   std::vector<TensorView> views;
+  views.reserve(values.size());
   for (ValueId v : values) {
     views.push_back(
         {TensorInfoOf(session.plan().graph().value(v)), session.Bytes(v)});

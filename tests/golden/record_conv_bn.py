@@ -8,21 +8,20 @@ several equivalent evaluations, so that a test can ask for the same accuracy.
 Weights, images and labels come from an integer hash and are exact in f32, so
 that C++ makes the same network without reading a file.
 """
-import json
-import pathlib
+import math
 import sys
 
-import numpy as np
 import torch
 import torch.nn.functional as F
+
+from recording import (F32_EPS, copy, f32_runs, hash_labels, hash_pixels,
+                       loss_records, tensor_record, three_digits, units, write)
 
 SEED = 547  # from --choose-seed
 BATCH, CLASSES, STEPS = 8, 10, 3
 SCALE, SHIFT = 1 / 64, -2.0
 BN_EPS, BN_MOMENTUM = 1e-5, 0.1
 LR, MOMENTUM, WEIGHT_DECAY = 0.1, 0.9, 5e-4
-ENTRIES = 16
-F32_EPS = 2.0**-23
 
 # name: (tensor number, shape, offset, scale); value = offset + scale * unit.
 PARAMETERS = {
@@ -37,41 +36,17 @@ PARAMETERS = {
 }
 IMAGES, LABELS, INPUT, LOGITS = 9, 10, 11, 12  # further tensor numbers
 IMAGE_SHAPE = (BATCH, 1, 12, 12)
-SIGNS = 100  # the projection of tensor t uses the hash of tensor SIGNS + t
-
-MASK = 2**64 - 1
-
-
-def splitmix64(x):
-    x = (x + 0x9E3779B97F4A7C15) & MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def hashes(seed, tensor, count):
-    """hash(tensor, i) for i < count, with i in row-major order."""
-    key = splitmix64((seed << 32) + tensor)
-    return [splitmix64((key + i) & MASK) for i in range(count)]
-
-
-def unit(h):
-    """20 bits in [-1, 1): exact in f32, also after offset + scale * unit."""
-    return ((h >> 44) - 2**19) / 2**19
 
 
 def make(seed, name, dtype):
     number, shape, offset, scale = PARAMETERS[name]
-    values = [offset + scale * unit(h)
-              for h in hashes(seed, number, int(np.prod(shape)))]
-    return torch.tensor(values, dtype=torch.float64).reshape(shape).to(dtype)
+    values = offset + scale * units(seed, number, math.prod(shape))
+    return torch.from_numpy(values).reshape(shape).to(dtype)
 
 
 def images_and_labels(seed):
-    pixels = [h >> 56 for h in hashes(seed, IMAGES, int(np.prod(IMAGE_SHAPE)))]
-    labels = [(h >> 32) % CLASSES for h in hashes(seed, LABELS, BATCH)]
-    return (torch.tensor(pixels, dtype=torch.uint8).reshape(IMAGE_SHAPE),
-            torch.tensor(labels))
+    return (hash_pixels(seed, IMAGES, IMAGE_SHAPE),
+            hash_labels(seed, LABELS, BATCH, CLASSES))
 
 
 def pool_margin(x):
@@ -100,11 +75,6 @@ def forward(p, stats, x, margins=None):
                     pool_margin(r.detach())]
     features = F.relu(c).mean(dim=(2, 3))
     return F.linear(features, p["linear.weight"], p["linear.bias"])
-
-
-def copy(t):
-    """In f64, and not changed by later steps."""
-    return t.detach().to(torch.float64, copy=True)
 
 
 def run(seed, dtype, memory_format=torch.contiguous_format, reverse=False,
@@ -143,38 +113,6 @@ def run(seed, dtype, memory_format=torch.contiguous_format, reverse=False,
     return result
 
 
-def summary(seed, number, exact, approximate):
-    """The record of one tensor, and what the f32 evaluations made of it."""
-    flat = [t.contiguous().reshape(-1).numpy() for t in [exact] + approximate]
-    size = flat[0].size
-    signs = np.array([-1.0 if h >> 63 else 1.0
-                      for h in hashes(seed, SIGNS + number, size)])
-    # An odd stride, prime to the sizes here, visits different rows and columns.
-    chosen = sorted({i * 37 % size for i in range(min(ENTRIES, size))})
-    norms = [float(np.linalg.norm(t)) for t in flat]
-    dots = [float(t @ signs) for t in flat]
-
-    def worst(errors):
-        return float("%.3g" % max(errors))
-
-    return {
-        "tensor": number,
-        "shape": list(exact.shape),
-        "norm": norms[0],
-        "projection": dots[0],
-        "entries": [[i, float(flat[0][i])] for i in chosen],
-        "f32_error": {
-            "norm": worst(abs(n - norms[0]) for n in norms[1:]),
-            "projection": worst(abs(d - dots[0]) for d in dots[1:]),
-            "entries": worst(np.abs(t - flat[0])[chosen].max()
-                             for t in flat[1:]),
-            "relative_l2": worst(np.linalg.norm(t - flat[0]) / norms[0]
-                                 for t in flat[1:]),
-        },
-        "floor": float("%.3g" % (F32_EPS * norms[0])),
-    }
-
-
 def statistics_floor(stats, name):
     """f32 eps times the norm; a mean is a sum of terms of the size of the
     standard deviation, however small it comes out."""
@@ -183,7 +121,7 @@ def statistics_floor(stats, name):
     if kind == "mean":
         variance = (stats[layer + ".var"] - (1 - BN_MOMENTUM)) / BN_MOMENTUM
         norm += BN_MOMENTUM * variance.sqrt().norm().item()
-    return float("%.3g" % (F32_EPS * norm))
+    return three_digits(F32_EPS * norm)
 
 
 def check_directional_derivative(seed, gradients):
@@ -225,22 +163,18 @@ def main():
     exact = run(SEED, torch.float64, margins=margins)
     assert min(margins) > 1e-4, margins
     check_directional_derivative(SEED, exact["gradients"])
-    f32 = []
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        for memory_format in (torch.contiguous_format, torch.channels_last):
-            for reverse in (False, True):
-                f32.append(run(SEED, torch.float32, memory_format, reverse))
+    f32 = f32_runs(lambda memory_format, reverse: run(
+        SEED, torch.float32, memory_format, reverse))
 
     def record(number, get):
-        return summary(SEED, number, get(exact), [get(r) for r in f32])
+        return tensor_record(SEED, number, get(exact), [get(r) for r in f32])
 
     numbers = {n: p[0] for n, p in PARAMETERS.items()}
     golden = {
         "torch": torch.__version__,
         "seed": SEED,
         "batch": BATCH,
-        "kink_margin": float("%.3g" % min(margins)),
+        "kink_margin": three_digits(min(margins)),
         "input": {"scale": SCALE, "shift": SHIFT},
         "bn": {"eps": BN_EPS, "momentum": BN_MOMENTUM},
         "sgd": {"lr": LR, "momentum": MOMENTUM, "nesterov": True,
@@ -253,19 +187,14 @@ def main():
                    "first": images_and_labels(SEED)[0].reshape(-1)[:4].tolist()},
         "labels": {"tensor": LABELS,
                    "all": images_and_labels(SEED)[1].tolist()},
-        "losses": [
-            {"value": v,
-             "f32_error": float("%.3g" % max(abs(r["losses"][i] - v)
-                                             for r in f32)),
-             "floor": float("%.3g" % (F32_EPS * v))}
-            for i, v in enumerate(exact["losses"])],
+        "losses": loss_records(exact["losses"], [r["losses"] for r in f32]),
         "logits": record(LOGITS, lambda r: r["logits"]),
         "gradients": {
             n: record(numbers.get(n, INPUT), lambda r, n=n: r["gradients"][n])
             for n in [*PARAMETERS, "input"]},
         "statistics_after_step_1": {
             n: {"values": t.tolist(),
-                "f32_error": float("%.3g" % max(
+                "f32_error": three_digits(max(
                     (r["statistics"][n] - t).abs().max().item() for r in f32)),
                 "floor": statistics_floor(exact["statistics"], n)}
             for n, t in exact["statistics"].items()},
@@ -273,19 +202,7 @@ def main():
             n: record(numbers[n], lambda r, n=n: r["parameters"][n])
             for n in PARAMETERS},
     }
-
-    # One line per record: short, and a change shows as a change of its line.
-    def lines(value, depth):
-        if depth == 0 or not isinstance(value, dict):
-            return json.dumps(value)
-        inner = ",\n".join(json.dumps(k) + ": " + lines(v, depth - 1)
-                           for k, v in value.items())
-        return "{\n" + inner + "\n}"
-
-    path = pathlib.Path(__file__).with_name("conv_bn.json")
-    path.write_text(lines(golden, 2) + "\n")
-    print(f"{path.name}: {path.stat().st_size} bytes, losses",
-          [round(v, 6) for v in exact["losses"]])
+    write("conv_bn.json", golden)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ void AddRowTile(const RowSpan& span, int64_t sums_channel,
           step();
         }
       }
-      while (col < cols) {
+      while (col < cols) {  // NOLINT(bugprone-infinite-loop): step() moves col
         AddPosition<kC, kTaps, kV, 0, kTaps>(x, at, grad, acc);
         step();
       }

@@ -34,7 +34,8 @@ inline constexpr int64_t kWeightVectors = 2;  // vectors of outputs in it
 
 // What scratch is sized for where the shape leaves a choice. A tile need not
 // fit into the L1 cache: every tap makes use of a line that was loaded.
-inline constexpr int64_t kTapFloats = 26 * 1024;  // tile, sums, weights
+inline constexpr int64_t kTapFloats =
+    int64_t{26} * 1024;  // tile, sums, weights
 inline constexpr int64_t kChunkTaps = 144;
 inline constexpr int64_t kWeightPositions = 128;
 

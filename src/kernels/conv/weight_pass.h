@@ -17,7 +17,7 @@
 
 namespace thimble::kernels::conv {
 
-inline constexpr int64_t kWeightBytes = 122 * 1024;
+inline constexpr int64_t kWeightBytes = int64_t{122} * 1024;
 inline constexpr int64_t kWeightTile =
     256;                                   // positions that are wanted at once
 inline constexpr int64_t kGradPiece = 64;  // positions converted at once

@@ -193,6 +193,7 @@ Placement PlacePortfolio(std::span<const BufferRequest> requests) {
     }
   }
   std::vector<BufferRequest> rest;
+  rest.reserve(others.size());
   for (uint32_t i : others) rest.push_back(requests[i]);
   const Placement above = SearchPortfolio(rest);
   for (size_t k = 0; k < others.size(); ++k) {

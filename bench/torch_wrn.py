@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's side of bench/compare-pytorch: training steps of WRN-28-2.
+
+The network is that of src/models/wrn.cc, with the optimizer and batch of
+`thimble train wrn-28-2`, in the memory format in which PyTorch is fastest on
+CPUs (channels_last). One batch of random images stays in memory, so data costs
+nothing. Prints one JSON object. compare-pytorch sets the environment.
+"""
+import argparse
+import gc
+import json
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, channels, out, stride):
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
+        self.stride, self.more = stride, out - channels
+
+    def forward(self, x):
+        y = self.conv1(F.relu(self.bn1(x), inplace=True))
+        z = self.conv2(F.relu(self.bn2(y), inplace=True))
+        if self.stride > 1:
+            # x[:, :, ::stride, ::stride], whose backward is slower.
+            x = F.avg_pool2d(x, 1, self.stride)
+        if self.more > 0:
+            x = F.pad(x, (0, 0, 0, 0, 0, self.more))
+        return z.add_(x)
+
+
+class WideResNet(nn.Module):
+    def __init__(self, blocks=4, width=2, classes=10):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
+        layers, channels = [], 16
+        for stage in range(3):
+            for block in range(blocks):
+                out = (16 << stage) * width
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(Block(channels, out, stride))
+                channels = out
+        self.blocks = nn.Sequential(*layers)
+        self.bn = nn.BatchNorm2d(channels)
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, x):
+        x = self.blocks(self.stem(x))
+        return self.fc(F.relu(self.bn(x), inplace=True).mean((2, 3)))
+
+
+def status_bytes(key):
+    """A size from /proc/self/status, or None where there is none."""
+    try:
+        with open("/proc/self/status") as status:
+            for line in status:
+                if line.startswith(key + ":"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def restart_peak():
+    """Lets VmHWM begin again at the present size, where the kernel can."""
+    try:
+        with open("/proc/self/clear_refs", "w") as refs:
+            refs.write("5")
+    except OSError:
+        pass
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warmup-steps", type=int, default=3)
+    args = parser.parse_args()
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(1)
+    gc.collect()
+    base = status_bytes("VmRSS")
+    restart_peak()
+
+    last = torch.channels_last
+    net = WideResNet().to(memory_format=last)
+    x = torch.randn(args.batch, 3, 32, 32).contiguous(memory_format=last)
+    y = torch.randint(0, 10, (args.batch,))
+    sgd = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9,
+                          nesterov=True, weight_decay=5e-4)
+    seconds = []
+    for _ in range(args.warmup_steps + args.steps):
+        begin = time.perf_counter()
+        sgd.zero_grad(set_to_none=True)
+        F.cross_entropy(net(x), y).backward()
+        sgd.step()
+        seconds.append(time.perf_counter() - begin)
+    peak = status_bytes("VmHWM")
+    print(json.dumps({
+        "torch": torch.__version__,
+        "parameters": sum(p.numel() for p in net.parameters()),
+        "seconds_per_step": statistics.median(seconds[args.warmup_steps:]),
+        "rss_base_bytes": base,
+        "rss_peak_bytes": peak,
+    }))
+
+
+if __name__ == "__main__":
+    main()
