@@ -16,17 +16,12 @@ namespace {
 
 constexpr char kFashionMnist[] = "fashion-mnist";
 constexpr char kSynthetic[] = "synthetic";
-<<<<<<< HEAD
-constexpr std::array<DatasetSummary, 3> kKnown = {
+constexpr char kSyntheticCifar[] = "synthetic-cifar";
+constexpr std::array<DatasetSummary, 4> kKnown = {
     {{kCifar10,
       "50,000 + 10,000 colour photographs, 32 x 32, 10 classes; get it with "
       "`thimble data get cifar10`"},
      {kFashionMnist,
-=======
-constexpr char kSyntheticCifar[] = "synthetic-cifar";
-constexpr std::array<DatasetSummary, 3> kKnown = {
-    {{kFashionMnist,
->>>>>>> bench
       "60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes; Debian "
       "package dataset-fashion-mnist"},
      {kSynthetic,
@@ -151,11 +146,8 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
                                              const DataOptions& options) {
   if (name_or_dir == kFashionMnist) return OpenFashionMnist(options);
   if (name_or_dir == kSynthetic) return MakeSyntheticDataset();
-<<<<<<< HEAD
   if (name_or_dir == kCifar10) return OpenCifar10(options);
-=======
   if (name_or_dir == kSyntheticCifar) return MakeSyntheticCifarDataset();
->>>>>>> bench
   if (IsFolder(name_or_dir)) {
     const std::string cifar10 = FindCifar10Folder(name_or_dir);
     if (!cifar10.empty()) {

@@ -205,11 +205,8 @@ TEST_F(IdxFolder, ReadsFromManyThreadsWithoutAllocating) {
 TEST(OpenDataset, ListsTheNamesForAnUnknownOne) {
   const Status status = OpenDataset("fashion", {}).status();
   EXPECT_EQ(status.code(), StatusCode::kUsage);
-<<<<<<< HEAD
-  EXPECT_TRUE(Mentions(status, "cifar10, fashion-mnist, synthetic"));
-=======
-  EXPECT_TRUE(Mentions(status, "fashion-mnist, synthetic, synthetic-cifar"));
->>>>>>> bench
+  EXPECT_TRUE(
+      Mentions(status, "cifar10, fashion-mnist, synthetic, synthetic-cifar"));
   EXPECT_EQ(KnownDatasets().size(), 3u);
   const Status missing = OpenDataset("./no/such/folder", {}).status();
   EXPECT_TRUE(Mentions(missing, "there is no folder ./no/such/folder"));
