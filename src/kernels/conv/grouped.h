@@ -33,6 +33,7 @@
 namespace thimble::kernels::conv {
 
 inline constexpr int64_t kGroupBytes = 122 * 1024;  // tile, weights and sums
+inline constexpr int64_t kCachedBytes = 512 * 1024;
 inline constexpr int64_t kBlockOutputs = 8;  // bound of a register tile's
 inline constexpr int64_t kGroups = 3;
 inline constexpr int64_t kGroupTaps = 6;
@@ -75,6 +76,12 @@ struct GroupedPass {
   int64_t groups() const { return CeilDiv(outputs, group); }
   // Images whose rows lie side by side.
   int64_t pair() const { return width < kMostLanes ? kMostLanes / width : 1; }
+
+  // Images whose source stays in the L2 cache while all groups pass over it.
+  int64_t cached_images() const {
+    const int64_t image = channels * src_height * src_width * 4;
+    return std::clamp<int64_t>(kCachedBytes / image, 4, 16);
+  }
 
   // The tile's rows per channel: `step` planes of even (then odd) columns for
   // each of `step` row parities. Odd rows begin one row above.

@@ -10,6 +10,7 @@
 #define THIMBLE_KERNELS_CONV_GROUPED_TILE_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -46,6 +47,14 @@ HWY_INLINE SourceRows RowsOf(const conv::GroupedPass& pass,
   return {HWY_MAX(int64_t{0}, span.first - pass.above),
           HWY_MIN(pass.src_height, span.first + span.rows + pass.below)};
 }
+
+// Rows of channels are too short for hardware to see streams in them.
+template <typename T>
+HWY_INLINE void PrefetchRows(const T* from, int64_t n) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < n; i += kLine) hwy::Prefetch(from + i);
+}
+constexpr int64_t kChannelsAhead = 4;
 
 // Calls copy(element offset, channel, where it goes in the tile) for the rows
 // of every channel and image.
@@ -121,6 +130,8 @@ void LoadSplit(const conv::GroupedPass& pass, const Conv2dInput& input,
   ForEachPlane(pass, span, 2 * span.first, tile,
                [&](int64_t offset, int64_t c, float* to) HWY_ATTR {
                  const T* from = data + offset;
+                 PrefetchRows(from + kChannelsAhead * pass.src_height * width,
+                              2 * span.rows * width);
                  if (pass.taps() == 1) {
                    SplitRows<kPrologue>(input, c, from, width, span.rows, pitch,
                                         to, nullptr);
