@@ -33,7 +33,7 @@
 namespace thimble::kernels::conv {
 
 inline constexpr int64_t kGroupBytes = 122 * 1024;  // tile, weights and sums
-inline constexpr int64_t kCachedBytes = 512 * 1024;
+inline constexpr int64_t kCachedBytes = 640 * 1024;
 inline constexpr int64_t kBlockOutputs = 8;  // bound of a register tile's
 inline constexpr int64_t kGroups = 3;
 inline constexpr int64_t kGroupTaps = 6;

@@ -329,6 +329,12 @@ class UnitOrder {
   int64_t block_;
 };
 
+// Channels a multiple of the L1 cache's ways apart meet in the same sets. With
+// vectors of 8 lanes there are too many loads to wait for the L2 cache.
+HWY_INLINE bool SharesSets(const conv::GroupedPass& pass) {
+  return LaneCount() == 8 && pass.src_height * pass.src_width % 1024 == 0;
+}
+
 #endif  // 8 lanes
 
 }  // namespace
@@ -342,7 +348,7 @@ bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
   GroupedCall call{pass, input, weights, sink, images};
   call.pair = pass.pair();
   call.row_vectors = pass.row_floats() / lanes;
-  call.in_place = IsPlain(input) && pass.step == 1;
+  call.in_place = IsPlain(input) && pass.step == 1 && !SharesSets(pass);
   call.row_floats = call.in_place ? pass.width : pass.row_floats();
   for (int64_t p = 0; p < pass.phases * pass.phases; ++p) {
     call.group_counts[p] =
