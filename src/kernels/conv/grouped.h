@@ -32,7 +32,9 @@
 
 namespace thimble::kernels::conv {
 
-inline constexpr int64_t kGroupBytes = 122 * 1024;  // tile, weights and sums
+// Scratch of a thread, and, for a batch of so many images, what is shared.
+inline constexpr int64_t kGroupBytes = 126 * 1024;
+inline constexpr int64_t kGroupImages = 100;
 inline constexpr int64_t kCachedBytes = 640 * 1024;
 inline constexpr int64_t kBlockOutputs = 8;  // bound of a register tile's
 inline constexpr int64_t kGroups = 3;
@@ -133,11 +135,14 @@ inline bool IsGrouped(const Conv2dShape& s) {
 inline bool SetBlocks(GroupedPass& pass) {
   int64_t least = std::numeric_limits<int64_t>::max();
   GroupedPass best = pass;
+  const int64_t pixels = pass.phases * pass.phases * pass.height * pass.width;
+  const int64_t shared =
+      CeilDiv(kGroupImages, ChunkImages(pixels)) * pass.outputs * 2 * 4;
   for (int64_t group = 8; group < pass.outputs + 8; group += 8) {
     pass.group = group;
     for (int64_t rows = pass.height; rows >= 1; --rows) {
       pass.block_rows = rows;
-      if (pass.Floats() * 4 > kGroupBytes) continue;
+      if (pass.Floats() * 4 + shared > kGroupBytes) continue;
       const int64_t tiles = pass.blocks();
       const int64_t loaded =
           pass.groups() *
