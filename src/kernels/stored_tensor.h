@@ -16,6 +16,16 @@
 
 namespace thimble::kernels::testing {
 
+// n reproducible values in [low, high).
+inline std::vector<float> Randoms(int64_t n, uint64_t seed, float low,
+                                  float high) {
+  std::vector<float> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = low + (high - low) * 0.5f * (TestValue(seed, i) + 1.0f);
+  }
+  return values;
+}
+
 class StoredTensor {
  public:
   StoredTensor(DType dtype, size_t n)

@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <complex>
 #include <cstdint>
 #include <limits>
-#include <ostream>
 #include <vector>
 
 #include "kernels/conv/conv.h"
@@ -19,6 +17,7 @@ namespace thimble::kernels {
 namespace {
 
 using testing::ForEachTarget;
+using testing::Randoms;
 using testing::StoredTensor;
 using testing::SumErrorBound;
 using testing::TestContext;
@@ -41,13 +40,6 @@ const Case kCases[] = {
     {{4, 9, 7, 3, 5, 5, 2, 2}, 2},    {{70, 8, 8, 17, 3, 3, 1, 1}, 17},
 };
 
-std::ostream& operator<<(std::ostream& out, const Case& c) {
-  const Conv2dShape& s = c.shape;
-  return out << c.images << " images " << s.in_channels << "x" << s.in_height
-             << "x" << s.in_width << " -> " << s.out_channels << ", kernel "
-             << s.kernel_h << "x" << s.kernel_w << " stride " << s.stride;
-}
-
 size_t InputSize(const Case& c) {
   return static_cast<size_t>(c.images * c.shape.in_channels *
                              c.shape.in_height * c.shape.in_width);
@@ -61,13 +53,6 @@ size_t WeightSize(const Case& c) {
                              c.shape.kernel_h * c.shape.kernel_w);
 }
 
-std::vector<float> Randoms(int64_t n, uint64_t seed, float low, float high) {
-  std::vector<float> values(static_cast<size_t>(n));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = low + (high - low) * 0.5f * (TestValue(seed, i) + 1.0f);
-  }
-  return values;
-}
 std::vector<double> Wide(const std::vector<float>& values) {
   return {values.begin(), values.end()};
 }
@@ -231,7 +216,8 @@ void CheckForward(const Case& c, const Form& form) {
 TEST(ConvFused, ForwardMatchesReference) {
   for (const Case& c : kCases) {
     for (const Form& form : kForms) {
-      SCOPED_TRACE(::testing::Message() << c << " form " << (&form - kForms));
+      SCOPED_TRACE(::testing::Message()
+                   << "case " << (&c - kCases) << " form " << (&form - kForms));
       CheckForward(c, form);
       if (HasFatalFailure()) return;
     }
@@ -250,6 +236,30 @@ const GradForm kGradForms[] = {
     {DType::kF16, DType::kF32, DType::kBF16, DType::kF32, true},
     {DType::kF16, DType::kF16, DType::kF32, DType::kF32, false},
 };
+
+// Against the sums of what was stored; |x - mean| is at most 1.5.
+void CheckNormSums(const Case& c, StoredTensor& grad, StoredTensor& x,
+                   const std::vector<float>& mean,
+                   const std::vector<float>& inv_std,
+                   const std::vector<float>& gamma,
+                   const std::vector<float>& beta) {
+  const int64_t channels = c.shape.in_channels;
+  const int64_t pixels = c.shape.in_height * c.shape.in_width;
+  std::vector<double> sum_gamma(gamma.size()), sum_beta(gamma.size());
+  std::vector<double> size_gamma(gamma.size()), size_beta(gamma.size());
+  reference::Conv2dNormSums(c.images, channels, pixels, grad.Wide().data(),
+                            x.Wide().data(), Wide(mean).data(),
+                            Wide(inv_std).data(), sum_gamma.data(),
+                            sum_beta.data());
+  const std::vector<double> zeros(gamma.size()), far(InputSize(c), 1.5);
+  reference::Conv2dNormSums(
+      c.images, channels, pixels, Magnitudes(grad.Wide()).data(), far.data(),
+      zeros.data(), Wide(inv_std).data(), size_gamma.data(), size_beta.data());
+  for (size_t i = 0; i < gamma.size(); ++i) {
+    ASSERT_NEAR(gamma[i], sum_gamma[i], kReductionError * size_gamma[i]);
+    ASSERT_NEAR(beta[i], sum_beta[i], kReductionError * size_beta[i]);
+  }
+}
 
 void CheckGradInput(const Case& c, const GradForm& form) {
   const Conv2dShape& s = c.shape;
@@ -300,24 +310,7 @@ void CheckGradInput(const Case& c, const GradForm& form) {
                     bound + got.RoundingBound(std::abs(want[i]) + bound))
             << "element " << i;
       }
-      if (form.norm) {
-        std::vector<double> sum_gamma(gamma.size()), sum_beta(gamma.size());
-        std::vector<double> size_gamma(gamma.size()), size_beta(gamma.size());
-        reference::Conv2dNormSums(c.images, s.in_channels, pixels,
-                                  got.Wide().data(), x.Wide().data(),
-                                  Wide(mean).data(), Wide(inv_std).data(),
-                                  sum_gamma.data(), sum_beta.data());
-        std::vector<double> ones(static_cast<size_t>(s.in_channels), 0.0);
-        std::vector<double> far(InputSize(c), 1.5);  // |x - mean| at most
-        reference::Conv2dNormSums(c.images, s.in_channels, pixels,
-                                  Magnitudes(got.Wide()).data(), far.data(),
-                                  ones.data(), Wide(inv_std).data(),
-                                  size_gamma.data(), size_beta.data());
-        for (size_t i = 0; i < gamma.size(); ++i) {
-          ASSERT_NEAR(gamma[i], sum_gamma[i], kReductionError * size_gamma[i]);
-          ASSERT_NEAR(beta[i], sum_beta[i], kReductionError * size_beta[i]);
-        }
-      }
+      if (form.norm) CheckNormSums(c, got, x, mean, inv_std, gamma, beta);
       if (threads == 1) {
         first = got.Bytes();
         first_gamma = gamma;
@@ -333,8 +326,8 @@ void CheckGradInput(const Case& c, const GradForm& form) {
 TEST(ConvFused, GradInputMatchesReference) {
   for (const Case& c : kCases) {
     for (const GradForm& form : kGradForms) {
-      SCOPED_TRACE(::testing::Message()
-                   << c << " form " << (&form - kGradForms));
+      SCOPED_TRACE(::testing::Message() << "case " << (&c - kCases) << " form "
+                                        << (&form - kGradForms));
       CheckGradInput(c, form);
       if (HasFatalFailure()) return;
     }
@@ -381,10 +374,27 @@ void CheckGradWeight(const Case& c, const Form& form, bool accumulate) {
 TEST(ConvFused, GradWeightMatchesReference) {
   for (const Case& c : kCases) {
     for (const Form& form : kForms) {
-      SCOPED_TRACE(::testing::Message() << c << " form " << (&form - kForms));
+      SCOPED_TRACE(::testing::Message()
+                   << "case " << (&c - kCases) << " form " << (&form - kForms));
       CheckGradWeight(c, form, form.reduce);
       if (HasFatalFailure()) return;
     }
+  }
+}
+
+// All layers of WRN-28-2, with everything fused, for 100 images.
+TEST(ConvFused, WorkspaceOfAStepStaysBelowItsBound) {
+  constexpr size_t kBound = 128 * 1024;
+  for (const Conv2dShape& s : {Conv2dShape{3, 32, 32, 16, 3, 3, 1, 1},
+                               {16, 32, 32, 32, 3, 3, 1, 1},
+                               {32, 32, 32, 32, 3, 3, 1, 1},
+                               {32, 32, 32, 64, 3, 3, 2, 1},
+                               {64, 16, 16, 64, 3, 3, 1, 1},
+                               {64, 16, 16, 128, 3, 3, 2, 1},
+                               {128, 8, 8, 128, 3, 3, 1, 1}}) {
+    EXPECT_LE(TotalBytes(Conv2dForwardWorkspace(s, {true, 100}), 1), kBound);
+    EXPECT_LE(TotalBytes(Conv2dGradInputWorkspace(s, {true, 100}), 1), kBound);
+    EXPECT_LE(TotalBytes(Conv2dGradWeightWorkspace(s), 1), kBound);
   }
 }
 

@@ -141,6 +141,7 @@ struct GroupedSum {
   int64_t span_count;
   int64_t channels;
   int64_t channel_floats;  // of the tile
+  int64_t split_floats;    // from one image of a pair to the other, if read so
   // Where sums go: those of neighbouring outputs are `output_floats` apart.
   // With pair_floats, the upper half of each vector is another image's row.
   float* out;
@@ -148,17 +149,38 @@ struct GroupedSum {
   int64_t pair_floats;
 };
 
-// Either the positions or the weights are in registers while the others pass:
-// the fewer of them.
-template <int64_t kO, int64_t kV>
-HWY_INLINE void AddTap(const float* HWY_RESTRICT in,
-                       const float* HWY_RESTRICT w, V (&acc)[kO][kV]) {
+// Vector v of positions. kSplit: rows of two images, which lie `split` floats
+// apart and share vectors, as StoreSums tells.
+template <bool kSplit>
+HWY_INLINE V LoadPositions(const float* in, int64_t v, int64_t split) {
   const D d;
   const int64_t lanes = LaneCount();
+  if constexpr (!kSplit) {
+    (void)split;
+    return hn::LoadU(d, in + v * lanes);
+  } else {
+#if HWY_TARGET == HWY_AVX3
+    const hn::Half<D> half;
+    const float* at = in + v * lanes / 2;
+    return hn::Combine(d, hn::LoadU(half, at + split), hn::LoadU(half, at));
+#else
+    return hn::LoadU(d, in + v / 2 * lanes + v % 2 * split);
+#endif
+  }
+}
+
+// Either the positions or the weights are in registers while the others pass:
+// the fewer of them.
+template <int64_t kO, int64_t kV, bool kSplit>
+HWY_INLINE void AddTap(const float* HWY_RESTRICT in, int64_t split,
+                       const float* HWY_RESTRICT w, V (&acc)[kO][kV]) {
+  const D d;
   V kept[HWY_MIN(kO, kV)];
   if constexpr (kV <= kO) {
     THIMBLE_UNROLL
-    for (int64_t v = 0; v < kV; ++v) kept[v] = hn::LoadU(d, in + v * lanes);
+    for (int64_t v = 0; v < kV; ++v) {
+      kept[v] = LoadPositions<kSplit>(in, v, split);
+    }
     THIMBLE_UNROLL
     for (int64_t o = 0; o < kO; ++o) {
       const V factor = hn::Set(d, w[o]);
@@ -172,7 +194,7 @@ HWY_INLINE void AddTap(const float* HWY_RESTRICT in,
     for (int64_t o = 0; o < kO; ++o) kept[o] = hn::Set(d, w[o]);
     THIMBLE_UNROLL
     for (int64_t v = 0; v < kV; ++v) {
-      const V x = hn::LoadU(d, in + v * lanes);
+      const V x = LoadPositions<kSplit>(in, v, split);
       THIMBLE_UNROLL
       for (int64_t o = 0; o < kO; ++o) {
         acc[o][v] = hn::MulAdd(kept[o], x, acc[o][v]);
@@ -181,17 +203,17 @@ HWY_INLINE void AddTap(const float* HWY_RESTRICT in,
   }
 }
 
-template <int64_t kO, int64_t kV>
+template <int64_t kO, int64_t kV, bool kSplit>
 HWY_INLINE void AddSpan(const GroupSpan& span, int64_t first, int64_t channels,
-                        int64_t channel_floats, const float* HWY_RESTRICT tile,
-                        V (&acc)[kO][kV]) {
+                        int64_t channel_floats, int64_t split,
+                        const float* HWY_RESTRICT tile, V (&acc)[kO][kV]) {
   const float* HWY_RESTRICT weights =
       span.weights + first * span.channel_weights;
   tile += first * channel_floats;
   for (int64_t c = channels; c != 0; --c) {
     const float* HWY_RESTRICT w = weights;
     for (int64_t t = 0; t < span.count; ++t, w += kO) {
-      AddTap<kO, kV>(tile + span.offsets[t], w, acc);
+      AddTap<kO, kV, kSplit>(tile + span.offsets[t], split, w, acc);
     }
     tile += channel_floats;
     weights += span.channel_weights;
@@ -232,7 +254,7 @@ HWY_INLINE void MoveGroup(const Mover& mover, V (&acc)[kO][kV]) {
 
 // Adds what one group gives for channels [c, c + channels). A group that moves
 // is summed alone, while what there was before is put aside.
-template <int64_t kO, int64_t kV, int64_t kRow>
+template <int64_t kO, int64_t kV, int64_t kRow, bool kSplit>
 HWY_INLINE void AddGroup(const GroupedSum& sum, const GroupSpan& span,
                          const Mover& mover, bool first, int64_t c,
                          int64_t channels, const float* tile,
@@ -248,7 +270,8 @@ HWY_INLINE void AddGroup(const GroupedSum& sum, const GroupSpan& span,
       at = hn::Zero(d);
     }
   }
-  AddSpan<kO, kV>(span, c, channels, sum.channel_floats, tile, acc);
+  AddSpan<kO, kV, kSplit>(span, c, channels, sum.channel_floats,
+                          sum.split_floats, tile, acc);
   if (span.move > 0) {
     MoveGroup<1, kO, kV, kRow>(mover, acc);
   } else if (span.move < 0) {
@@ -266,7 +289,7 @@ HWY_INLINE void AddGroup(const GroupedSum& sum, const GroupSpan& span,
 // kO outputs at kV vectors of positions, which are whole rows of kRow vectors.
 // Channels go in chunks whose positions and weights stay in the L1 cache while
 // the groups pass over them.
-template <int64_t kO, int64_t kV, int64_t kRow>
+template <int64_t kO, int64_t kV, int64_t kRow, bool kSplit = false>
 void SumGroups(const GroupedSum& sum, const Mover& mover, const float* tile) {
   const D d;
   HWY_ALIGN float aside[kO * kV * hn::MaxLanes(d)];
@@ -276,8 +299,8 @@ void SumGroups(const GroupedSum& sum, const Mover& mover, const float* tile) {
   for (int64_t c = 0; c < sum.channels; c += kChunkChannels) {
     const int64_t channels = HWY_MIN(kChunkChannels, sum.channels - c);
     for (int64_t g = 0; g < sum.span_count; ++g) {
-      AddGroup<kO, kV, kRow>(sum, sum.spans[g], mover, c + g == 0, c, channels,
-                             tile, aside, acc);
+      AddGroup<kO, kV, kRow, kSplit>(sum, sum.spans[g], mover, c + g == 0, c,
+                                     channels, tile, aside, acc);
     }
   }
   THIMBLE_UNROLL
@@ -290,10 +313,11 @@ using SumGroupsFunction = void (*)(const GroupedSum&, const Mover&,
                                    const float*);
 
 // kLarge or kSmall outputs, which belong together.
-template <int64_t kLarge, int64_t kSmall, int64_t kV, int64_t kRow>
+template <int64_t kLarge, int64_t kSmall, int64_t kV, int64_t kRow,
+          bool kSplit = false>
 SumGroupsFunction ChooseOutputs(int64_t outputs) {
-  return outputs == kLarge ? &SumGroups<kLarge, kV, kRow>
-                           : &SumGroups<kSmall, kV, kRow>;
+  return outputs == kLarge ? &SumGroups<kLarge, kV, kRow, kSplit>
+                           : &SumGroups<kSmall, kV, kRow, kSplit>;
 }
 
 // Rows that one register tile can take, where they are vectors.
@@ -304,17 +328,24 @@ constexpr int64_t kMostRows = 3;
 #endif
 
 // The register tile for `outputs` outputs and `rows` rows of positions, each
-// of `row_vectors` vectors, for images of `width` columns.
+// of `row_vectors` vectors, for images of `width` columns; `split`: pairs of
+// images are read where they lie.
 SumGroupsFunction ChooseTile(int64_t outputs, int64_t width,
-                             int64_t row_vectors, int64_t rows) {
+                             int64_t row_vectors, int64_t rows, bool split) {
 #if HWY_TARGET == HWY_AVX2
   (void)rows;
   if (row_vectors == 4) return ChooseOutputs<3, 2, 4, 4>(outputs);
+  if (split) return ChooseOutputs<6, 4, 2, 1, true>(outputs);
   if (width == 8) return ChooseOutputs<6, 4, 2, 1>(outputs);
   return ChooseOutputs<6, 4, 2, 2>(outputs);
 #else
   (void)width;
   if (row_vectors == 2) return ChooseOutputs<8, 4, 2, 2>(outputs);
+  if (split) {
+    if (rows == 3) return ChooseOutputs<8, 4, 3, 1, true>(outputs);
+    if (rows == 2) return ChooseOutputs<8, 4, 2, 1, true>(outputs);
+    return ChooseOutputs<8, 4, 1, 1, true>(outputs);
+  }
   if (rows == 3) return ChooseOutputs<8, 4, 3, 1>(outputs);
   if (rows == 2) return ChooseOutputs<8, 4, 2, 1>(outputs);
   return ChooseOutputs<8, 4, 1, 1>(outputs);

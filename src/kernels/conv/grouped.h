@@ -32,8 +32,10 @@
 
 namespace thimble::kernels::conv {
 
-inline constexpr int64_t kGroupBytes =
-    int64_t{122} * 1024;                     // tile, weights and sums
+// Scratch of a thread, and, for a batch of so many images, what is shared.
+inline constexpr int64_t kGroupBytes = int64_t{126} * 1024;
+inline constexpr int64_t kGroupImages = 100;
+inline constexpr int64_t kCachedBytes = int64_t{640} * 1024;
 inline constexpr int64_t kBlockOutputs = 8;  // bound of a register tile's
 inline constexpr int64_t kGroups = 3;
 inline constexpr int64_t kGroupTaps = 6;
@@ -76,6 +78,12 @@ struct GroupedPass {
   int64_t groups() const { return CeilDiv(outputs, group); }
   // Images whose rows lie side by side.
   int64_t pair() const { return width < kMostLanes ? kMostLanes / width : 1; }
+
+  // Images whose source stays in the L2 cache while all groups pass over it.
+  int64_t cached_images() const {
+    const int64_t image = channels * src_height * src_width * 4;
+    return std::clamp<int64_t>(kCachedBytes / image, 4, 16);
+  }
 
   // The tile's rows per channel: `step` planes of even (then odd) columns for
   // each of `step` row parities. Odd rows begin one row above.
@@ -127,11 +135,14 @@ inline bool IsGrouped(const Conv2dShape& s) {
 inline bool SetBlocks(GroupedPass& pass) {
   int64_t least = std::numeric_limits<int64_t>::max();
   GroupedPass best = pass;
+  const int64_t pixels = pass.phases * pass.phases * pass.height * pass.width;
+  const int64_t shared =
+      CeilDiv(kGroupImages, ChunkImages(pixels)) * pass.outputs * 2 * 4;
   for (int64_t group = 8; group < pass.outputs + 8; group += 8) {
     pass.group = group;
     for (int64_t rows = pass.height; rows >= 1; --rows) {
       pass.block_rows = rows;
-      if (pass.Floats() * 4 > kGroupBytes) continue;
+      if (pass.Floats() * 4 + shared > kGroupBytes) continue;
       const int64_t tiles = pass.blocks();
       const int64_t loaded =
           pass.groups() *

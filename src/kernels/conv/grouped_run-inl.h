@@ -34,6 +34,8 @@ struct GroupedCall {
   int64_t images;
   int64_t pair;
   int64_t row_vectors;
+  bool in_place;       // source rows are read where they lie
+  int64_t row_floats;  // between rows, there or in the tile
   conv::TapGroup groups[4][conv::kGroups];  // of each phase
   int64_t group_counts[4];
 };
@@ -115,7 +117,7 @@ void ListSpans(const GroupedCall& call, int64_t phase, int64_t outputs,
     span.count = end - begin;
     for (int64_t t = begin; t < end; ++t) {
       span.offsets[t - begin] =
-          group.taps[t].offset - missing_rows * pass.row_floats();
+          group.taps[t].offset - missing_rows * call.row_floats;
     }
     weights += pass.channels * group.count * outputs;
   }
@@ -147,8 +149,9 @@ void SumRows(const GroupedCall& call, const GroupedWork& work, int64_t phase,
     }
     GroupedSum& here = top || bottom ? edge : sum;
     here.out = out + r * pass.width;
-    ChooseTile(outputs, pass.width, call.row_vectors, rows)(
-        here, mover, work.source + r * pass.row_floats());
+    ChooseTile(outputs, pass.width, call.row_vectors, rows,
+               call.in_place && span.pair > 1)(
+        here, mover, work.source + r * call.row_floats);
     r += rows;
   }
 }
@@ -215,6 +218,8 @@ void SumGroupedBlock(const GroupedCall& call, GroupedWork& work,
   GroupedSum sum;
   sum.channels = pass.channels;
   sum.channel_floats = work.channel_floats;
+  // An image without a partner is its own.
+  sum.split_floats = span.images > 1 ? pass.channels * work.channel_floats : 0;
   const bool direct = call.sink.plain() && pass.phases == 1 &&
                       there == outputs && span.images == span.pair;
   if (direct) {
@@ -242,7 +247,7 @@ void FindTile(const GroupedCall& call, GroupedWork& work) {
   const conv::GroupedPass& pass = call.pass;
   const int64_t above = work.span.first - RowsOf(pass, work.span).begin;
   work.missing_rows = pass.step == 1 ? pass.above - above : 0;
-  if (IsPlain(call.input) && pass.step == 1 && call.pair == 1) {
+  if (call.in_place) {
     work.channel_floats = pass.src_height * pass.width;
     work.source = static_cast<const float*>(call.input.data) +
                   work.span.image * pass.channels * work.channel_floats +
@@ -298,12 +303,43 @@ void SumGroupedChunk(const GroupedCall& call, GroupedWork& work, int64_t group,
   }
 }
 
+// Pairs (group, unit) in an order that keeps inputs in the L2 cache while
+// groups of outputs pass over them, and packs weights seldom: blocks of units,
+// in each all groups, in each the block's units.
+class UnitOrder {
+ public:
+  UnitOrder(int64_t groups, int64_t units, int64_t block)
+      : groups_(groups), units_(units), block_(block) {}
+  int64_t count() const { return groups_ * units_; }
+  int64_t group(int64_t i) const {
+    return i % (groups_ * block_) / units_of(i);
+  }
+  int64_t unit(int64_t i) const {
+    return block_of(i) * block_ + i % (groups_ * block_) % units_of(i);
+  }
+
+ private:
+  int64_t block_of(int64_t i) const { return i / (groups_ * block_); }
+  // The last block may have fewer.
+  int64_t units_of(int64_t i) const {
+    return HWY_MIN(block_, units_ - block_of(i) * block_);
+  }
+  int64_t groups_;
+  int64_t units_;
+  int64_t block_;
+};
+
+// Channels a multiple of the L1 cache's ways apart meet in the same sets. With
+// vectors of 8 lanes there are too many loads to wait for the L2 cache.
+HWY_INLINE bool SharesSets(const conv::GroupedPass& pass) {
+  return LaneCount() == 8 && pass.src_height * pass.src_width % 1024 == 0;
+}
+
 #endif  // 8 lanes
 
 }  // namespace
 
-// False where this target has no such way. Groups go outermost, so that a
-// thread packs weights once for many images.
+// False where this target has no such way.
 bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
                 const Conv2dInput& input, const Conv2dTensor& weights,
                 const conv::Sink& sink, const KernelContext& context) {
@@ -312,19 +348,24 @@ bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
   GroupedCall call{pass, input, weights, sink, images};
   call.pair = pass.pair();
   call.row_vectors = pass.row_floats() / lanes;
+  call.in_place = IsPlain(input) && pass.step == 1 && !SharesSets(pass);
+  call.row_floats = call.in_place ? pass.width : pass.row_floats();
   for (int64_t p = 0; p < pass.phases * pass.phases; ++p) {
     call.group_counts[p] =
-        conv::ListGroups(pass, pass.width * call.pair, p / pass.phases,
+        conv::ListGroups(pass, call.row_floats, p / pass.phases,
                          p % pass.phases, call.groups[p]);
   }
   const int64_t pixels = pass.phases * pass.phases * pass.height * pass.width;
   const int64_t chunk_images = conv::ChunkImages(pixels);
   const int64_t tiles = pass.blocks();
-  const int64_t units = sink.reducing()
-                            ? conv::CeilDiv(images, chunk_images)
-                            : conv::CeilDiv(images, call.pair) * tiles;
+  // A step is what one unit of work advances by: images of a chunk, or of one
+  // vector, which then have `tiles` units.
+  const int64_t step = sink.reducing() ? chunk_images : call.pair;
+  const int64_t step_units = sink.reducing() ? 1 : tiles;
+  const UnitOrder order(pass.groups(), conv::CeilDiv(images, step) * step_units,
+                        conv::CeilDiv(pass.cached_images(), step) * step_units);
   context.pool->ParallelFor(
-      pass.groups() * units, [&](int64_t begin, int64_t end, int thread) {
+      order.count(), [&](int64_t begin, int64_t end, int thread) {
         GroupedWork work;
         work.tile = context.PerThread<float>(thread);
         work.weights = work.tile + pass.tile_floats();
@@ -333,12 +374,13 @@ bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
         work.partials =
             reinterpret_cast<conv::Partial*>(work.line + pass.line_floats());
         for (int64_t i = begin; i < end; ++i) {
-          const int64_t unit = i % units;
+          const int64_t group = order.group(i);
+          const int64_t unit = order.unit(i);
           if (sink.reducing()) {
-            SumGroupedChunk(call, work, i / units, unit, chunk_images);
+            SumGroupedChunk(call, work, group, unit, chunk_images);
           } else {
             work.span = SpanOf(call, unit / tiles * call.pair, unit % tiles);
-            SumGroupedTile(call, work, i / units);
+            SumGroupedTile(call, work, group);
           }
         }
       });

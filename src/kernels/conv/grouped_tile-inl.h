@@ -10,6 +10,7 @@
 #define THIMBLE_KERNELS_CONV_GROUPED_TILE_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -47,6 +48,14 @@ HWY_INLINE SourceRows RowsOf(const conv::GroupedPass& pass,
           HWY_MIN(pass.src_height, span.first + span.rows + pass.below)};
 }
 
+// Rows of channels are too short for hardware to see streams in them.
+template <typename T>
+HWY_INLINE void PrefetchRows(const T* from, int64_t n) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < n; i += kLine) hwy::Prefetch(from + i);
+}
+constexpr int64_t kChannelsAhead = 4;
+
 // Calls copy(element offset, channel, where it goes in the tile) for the rows
 // of every channel and image.
 template <typename F>
@@ -54,11 +63,12 @@ HWY_INLINE void ForEachPlane(const conv::GroupedPass& pass,
                              const TileSpan& span, int64_t first_row,
                              float* tile, const F& copy) {
   const int64_t channel_floats = pass.channel_rows() * pass.row_floats();
-  for (int64_t p = 0; p < span.images; ++p) {
-    const int64_t image = (span.image + p) * pass.channels;
-    for (int64_t c = 0; c < pass.channels; ++c) {
-      const int64_t row = (image + c) * pass.src_height + first_row;
-      copy(row * pass.src_width, c, tile + c * channel_floats + p * pass.width);
+  // Images inside: they fill the same lines of the tile.
+  for (int64_t c = 0; c < pass.channels; ++c) {
+    for (int64_t p = 0; p < span.images; ++p) {
+      const int64_t plane = (span.image + p) * pass.channels + c;
+      copy((plane * pass.src_height + first_row) * pass.src_width, c,
+           tile + c * channel_floats + p * pass.width);
     }
   }
 }
@@ -83,28 +93,36 @@ void LoadPaired(const conv::GroupedPass& pass, const Conv2dInput& input,
                });
 }
 
-// Every second row of a stride-2 source: even columns, and odd ones unless
-// of_odd is null. Rows go `pitch` apart.
+// 16 columns as 8 even and 8 odd ones.
 template <Prologue kPrologue, typename T>
-HWY_INLINE void SplitRows(const Conv2dInput& input, int64_t c, const T* from,
-                          int64_t src_width, int64_t rows, int64_t pitch,
-                          float* of_even, float* of_odd) {
+HWY_INLINE void SplitSixteen(const T* from, hn::Vec<Eight> scale,
+                             hn::Vec<Eight> shift, float* of_even,
+                             float* of_odd) {
+  const Eight d;
+  const auto low = Activate<kPrologue>(d, LoadAs(d, from), scale, shift);
+  const auto high = Activate<kPrologue>(d, LoadAs(d, from + 8), scale, shift);
+  hn::StoreU(hn::ConcatEven(d, high, low), d, of_even);
+  hn::StoreU(hn::ConcatOdd(d, high, low), d, of_odd);
+}
+
+// Every second row of a stride-2 source. Rows go `pitch` apart; kOdd: odd
+// columns are wanted too.
+template <Prologue kPrologue, bool kOdd, typename T>
+HWY_INLINE void SplitRows(const Conv2dInput& input, int64_t c,
+                          const T* HWY_RESTRICT from, int64_t src_width,
+                          int64_t rows, int64_t pitch,
+                          float* HWY_RESTRICT of_even,
+                          float* HWY_RESTRICT of_odd) {
   const Eight d;
   const auto scale = Coefficient<kPrologue>(d, input.scale, c);
   const auto shift = Coefficient<kPrologue>(d, input.shift, c);
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t col = 0; 2 * col < src_width; col += 8) {
-      const auto low =
-          Activate<kPrologue>(d, LoadAs(d, from + 2 * col), scale, shift);
-      const auto high =
-          Activate<kPrologue>(d, LoadAs(d, from + 2 * col + 8), scale, shift);
-      hn::StoreU(hn::ConcatEven(d, high, low), d, of_even + col);
-      if (of_odd == nullptr) continue;
-      hn::StoreU(hn::ConcatOdd(d, high, low), d, of_odd + col);
+  HWY_ALIGN float unused[8];
+  for (int64_t r = 0; r < rows; ++r, from += 2 * src_width) {
+    for (int64_t i = 0; 2 * i < src_width; i += 8) {
+      SplitSixteen<kPrologue>(from + 2 * i, scale, shift,
+                              of_even + r * pitch + i,
+                              kOdd ? of_odd + r * pitch + i : unused);
     }
-    from += 2 * src_width;
-    of_even += pitch;
-    if (of_odd != nullptr) of_odd += pitch;
   }
 }
 
@@ -121,18 +139,21 @@ void LoadSplit(const conv::GroupedPass& pass, const Conv2dInput& input,
   ForEachPlane(pass, span, 2 * span.first, tile,
                [&](int64_t offset, int64_t c, float* to) HWY_ATTR {
                  const T* from = data + offset;
+                 PrefetchRows(from + kChannelsAhead * pass.src_height * width,
+                              2 * span.rows * width);
                  if (pass.taps() == 1) {
-                   SplitRows<kPrologue>(input, c, from, width, span.rows, pitch,
-                                        to, nullptr);
+                   SplitRows<kPrologue, false>(input, c, from, width, span.rows,
+                                               pitch, to, nullptr);
                    return;
                  }
-                 SplitRows<kPrologue>(input, c, from, width, span.rows, pitch,
-                                      to + 2 * odd + even, to + 2 * odd);
+                 SplitRows<kPrologue, true>(input, c, from, width, span.rows,
+                                            pitch, to + 2 * odd + even,
+                                            to + 2 * odd);
                  from += (2 * skipped - 1) * width;
                  to += skipped * pitch;
-                 SplitRows<kPrologue>(input, c, from, width,
-                                      span.rows + 1 - skipped, pitch, to + odd,
-                                      to);
+                 SplitRows<kPrologue, true>(input, c, from, width,
+                                            span.rows + 1 - skipped, pitch,
+                                            to + odd, to);
                });
 }
 

@@ -21,6 +21,7 @@ using testing::ForEachTarget;
 using testing::GuardedBuffer;
 using testing::kEpsilon;
 using testing::kUnit;
+using testing::Randoms;
 using testing::StoredTensor;
 using testing::TestContext;
 using testing::TestValue;
@@ -37,14 +38,6 @@ constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
 size_t SizeOf(const Case& c) {
   return static_cast<size_t>(c.images * c.shape.channels * c.shape.pixels);
-}
-
-std::vector<float> Randoms(int64_t n, uint64_t seed, float low, float high) {
-  std::vector<float> values(static_cast<size_t>(n));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = low + (high - low) * 0.5f * (TestValue(seed, i) + 1.0f);
-  }
-  return values;
 }
 
 TEST(NormParts, CoefficientsAreTheDefinitionRoundedOnce) {
