@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The command-line tool: a thin layer over the public headers.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 
@@ -59,10 +64,30 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace thimble::cli
 
+// A descriptor that the caller closed would be given to the next file opened,
+// and what is printed would land in it.
+static void HoldStandardDescriptors() {
+  int fd = 0;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
+// What could not be printed must not look like success.
+static int CheckOutput(int exit_code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  std::fprintf(stderr,
+               "thimble: the output could not be written to its end: %s\n",
+               std::strerror(errno));
+  return exit_code == 0 ? 1 : exit_code;
+}
+
 int main(int argc, char** argv) {
+  HoldStandardDescriptors();
   // Our own code throws nothing; libraries may, where memory runs out.
   try {
-    return thimble::cli::Main(argc, argv);
+    return CheckOutput(thimble::cli::Main(argc, argv));
   } catch (const std::exception& e) {
     std::fprintf(stderr, "thimble: %s\n", e.what());
     return 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,15 @@ void Send(int fd, const char (&buffer)[kBytes], int wanted) {
   if (wanted <= 0) return;
   const size_t bytes = std::min(static_cast<size_t>(wanted), kBytes - 1);
   [[maybe_unused]] const ssize_t ignored = write(fd, buffer, bytes);
+}
+
+// Bytes of "\r\x1b[K", which take no place on the screen.
+constexpr int kPrefixBytes = 4;
+
+int TerminalWidth(int fd) {
+  winsize size = {};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col < 10) return 80;
+  return size.ws_col;
 }
 
 }  // namespace
@@ -47,16 +57,17 @@ void Progress::OnStep(const StepEvent& event) {
   }
   const auto left = std::llround(event.seconds_left);
   char line[256];
-  Send(fd_, line,
-       std::snprintf(line, sizeof(line),
-                     "\r\x1b[Kepoch %lld/%lld  %3.0f%%  loss %.4f%s  %.0f "
-                     "img/s  arena %.2f MB  rss %.1f MB  %lld:%02lld left",
-                     static_cast<long long>(event.epoch),
-                     static_cast<long long>(event.epochs),
-                     100.0 * static_cast<double>(event.step_in_epoch) /
-                         static_cast<double>(event.steps_per_epoch),
-                     event.loss, accuracy, event.images_per_second, arena_mb_,
-                     rss, left / 60, left % 60));
+  const int wanted = std::snprintf(
+      line, sizeof(line),
+      "\r\x1b[Kepoch %lld/%lld  %3.0f%%  loss %.4f%s  %.0f img/s  arena %.2f "
+      "MB "
+      " rss %.1f MB  %lld:%02lld:%02lld left",
+      static_cast<long long>(event.epoch), static_cast<long long>(event.epochs),
+      100.0 * static_cast<double>(event.step_in_epoch) /
+          static_cast<double>(event.steps_per_epoch),
+      event.loss, accuracy, event.images_per_second, arena_mb_, rss,
+      left / 3600, left / 60 % 60, left % 60);
+  Send(fd_, line, std::min(wanted, kPrefixBytes + TerminalWidth(fd_) - 1));
 }
 
 void Progress::OnEpoch(const EpochEvent& event) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -40,8 +41,10 @@ void StopOnSignals() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGHUP, &action, nullptr);
   // A log or terminal that goes away is an error code, not the end.
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
 }
 
 TrainOptions WithPreset(const Flags& flags) {
@@ -140,7 +143,12 @@ void AddTrainFlags(CLI::App& command, Flags& flags) {
   command
       .add_option("--lr", flags.learning_rate,
                   "Base learning rate (default: the model's own)")
-      ->check(CLI::PositiveNumber);
+      ->check([](const std::string& text) {
+        char* end = nullptr;
+        const double rate = std::strtod(text.c_str(), &end);
+        const bool fits = *end == '\0' && rate > 0 && std::isfinite(rate);
+        return fits ? std::string() : text + " is no number above 0";
+      });
   command.add_option(
       "--schedule", flags.schedule,
       "constant, cosine, or steps:0.5=0.2,0.75=0.04 (from half of the run on "

@@ -207,7 +207,7 @@ TEST(OpenDataset, ListsTheNamesForAnUnknownOne) {
   EXPECT_EQ(status.code(), StatusCode::kUsage);
   EXPECT_TRUE(
       Mentions(status, "cifar10, fashion-mnist, synthetic, synthetic-cifar"));
-  EXPECT_EQ(KnownDatasets().size(), 3u);
+  EXPECT_EQ(KnownDatasets().size(), 4u);
   const Status missing = OpenDataset("./no/such/folder", {}).status();
   EXPECT_TRUE(Mentions(missing, "there is no folder ./no/such/folder"));
 }

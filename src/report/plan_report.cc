@@ -78,9 +78,9 @@ std::string PlanTable(const Plan& plan) {
       "{}: {} parameters, batch {}, f32, {} thread{}\n\n", plan.model(),
       plan.graph().ParameterCount(), plan.batch(), plan.options().threads,
       plan.options().threads == 1 ? "" : "s");
-  text += fmt::format("  {:<28} {:>12}\n", "arena (all that is allocated)",
+  text += fmt::format("  {:<30} {:>12}\n", "arena (all that is allocated)",
                       FormatBytesUp(plan.arena_bytes()));
-  text += fmt::format("  {:<28} {:>12}   (arena +{:.2f}%)\n",
+  text += fmt::format("  {:<30} {:>12}   (arena +{:.2f}%)\n",
                       "lower bound (most live)",
                       FormatBytesUp(plan.lower_bound()), gap);
   const std::pair<const char*, size_t> rows[] = {

@@ -263,6 +263,8 @@ class Run {
   }
 
   Status EndEpoch(Clock::time_point start, EpochEvent event) {
+    // Before the test, which may take long: a resumed run begins with it.
+    TH_RETURN_IF_ERROR(Save());
     auto test = Test(*session_, data_, options_.stop);
     if (!test.ok()) return Stopped() ? Save() : test.status();
     event.test_loss = test->loss;

@@ -27,6 +27,9 @@ int Spawn(const std::vector<std::string>& args, const std::string& out_path,
   dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
   dup2(open(out_path.c_str(), flags, 0600), STDOUT_FILENO);
   dup2(open(err_path.c_str(), flags, 0600), STDERR_FILENO);
+  // What a test unpacks does not belong into the user's cache.
+  const std::string cache = testing::TempDir() + "thimble-test-cache";
+  setenv("XDG_CACHE_HOME", cache.c_str(), /*overwrite=*/0);
   execv(argv[0], argv.data());
   _exit(127);
 }
