@@ -162,9 +162,17 @@ void AddTrainFlags(CLI::App& command, Flags& flags) {
       "none, or crop-flip: shifted by up to 4 pixels with reflection, and "
       "mirrored in half of the cases (default: crop-flip for CIFAR-10, none "
       "for the others)");
-  command.add_option("--seed", train.seed,
-                     "Of weights, order and augmentation (default 1); same "
-                     "seed, same bits");
+  command
+      .add_option("--seed", train.seed,
+                  "Of weights, order and augmentation (default 1); same "
+                  "seed, same bits")
+      ->check([](const std::string& text) {
+        const bool digits =
+            text.find_first_not_of("0123456789") == std::string::npos;
+        return digits && text.size() <= 19
+                   ? std::string()
+                   : text + " is no whole number below 10^19";
+      });
   command.add_flag("--keep-last", train.keep_last,
                    "Train on a last partial batch too, instead of dropping it");
   command.add_option("--out", train.out_dir,
