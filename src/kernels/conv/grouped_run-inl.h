@@ -227,6 +227,8 @@ void SumGroupedBlock(const GroupedCall& call, GroupedWork& work,
     sum.out = static_cast<float*>(call.sink.data) +
               (span.image * pass.outputs + first) * plane +
               span.first * pass.width;
+    // Of few channels, sums are done before the lines would be there.
+    if (pass.channels >= 32) PrefetchSums(sum, outputs, span.rows * pass.width);
     SumRows(call, work, 0, outputs, weights, sum);
     return;
   }
