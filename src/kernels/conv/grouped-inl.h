@@ -244,6 +244,20 @@ HWY_INLINE void StoreSums(const V* sums, int64_t pair_floats, float* out) {
   }
 }
 
+// Asks for the lines that `positions` sums of each output will be stored to.
+HWY_INLINE void PrefetchSums(const GroupedSum& sum, int64_t outputs,
+                             int64_t positions) {
+  for (int64_t o = 0; o < outputs; ++o) {
+    const float* at = sum.out + o * sum.output_floats;
+    for (int64_t i = 0; i < positions; i += 16) {
+      __builtin_prefetch(at + i, 1, 2);
+      if (sum.pair_floats != 0) {
+        __builtin_prefetch(at + sum.pair_floats + i, 1, 2);
+      }
+    }
+  }
+}
+
 template <int64_t kMove, int64_t kO, int64_t kV, int64_t kRow>
 HWY_INLINE void MoveGroup(const Mover& mover, V (&acc)[kO][kV]) {
   THIMBLE_UNROLL

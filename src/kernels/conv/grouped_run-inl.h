@@ -56,9 +56,8 @@ struct GroupedWork {
 };
 
 // Outputs that there are from `first` on, at most `most`.
-HWY_INLINE int64_t OutputsThere(const conv::GroupedPass& pass, int64_t first,
-                                int64_t most) {
-  return HWY_MIN(most, pass.outputs - first);
+int64_t OutputsThere(const conv::GroupedPass& p, int64_t first, int64_t most) {
+  return HWY_MIN(most, p.outputs - first);
 }
 
 // Weights of group `group`, block after block; within a block phases, groups of
@@ -228,6 +227,8 @@ void SumGroupedBlock(const GroupedCall& call, GroupedWork& work,
     sum.out = static_cast<float*>(call.sink.data) +
               (span.image * pass.outputs + first) * plane +
               span.first * pass.width;
+    // Of few channels, sums are done before the lines would be there.
+    if (pass.channels >= 32) PrefetchSums(sum, outputs, span.rows * pass.width);
     SumRows(call, work, 0, outputs, weights, sum);
     return;
   }
@@ -329,12 +330,6 @@ class UnitOrder {
   int64_t block_;
 };
 
-// Channels a multiple of the L1 cache's ways apart meet in the same sets. With
-// vectors of 8 lanes there are too many loads to wait for the L2 cache.
-HWY_INLINE bool SharesSets(const conv::GroupedPass& pass) {
-  return LaneCount() == 8 && pass.src_height * pass.src_width % 1024 == 0;
-}
-
 #endif  // 8 lanes
 
 }  // namespace
@@ -364,26 +359,32 @@ bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
   const int64_t step_units = sink.reducing() ? 1 : tiles;
   const UnitOrder order(pass.groups(), conv::CeilDiv(images, step) * step_units,
                         conv::CeilDiv(pass.cached_images(), step) * step_units);
-  context.pool->ParallelFor(
-      order.count(), [&](int64_t begin, int64_t end, int thread) {
-        GroupedWork work;
-        work.tile = context.PerThread<float>(thread);
-        work.weights = work.tile + pass.tile_floats();
-        work.sums = work.weights + pass.weight_floats();
-        work.line = work.sums + pass.sum_floats();
-        work.partials =
-            reinterpret_cast<conv::Partial*>(work.line + pass.line_floats());
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t group = order.group(i);
-          const int64_t unit = order.unit(i);
-          if (sink.reducing()) {
-            SumGroupedChunk(call, work, group, unit, chunk_images);
-          } else {
-            work.span = SpanOf(call, unit / tiles * call.pair, unit % tiles);
-            SumGroupedTile(call, work, group);
-          }
+  context.pool->ParallelFor(order.count(), [&](int64_t begin, int64_t end,
+                                               int thread) {
+    GroupedWork work;
+    work.tile = context.PerThread<float>(thread);
+    work.weights = work.tile + pass.tile_floats();
+    work.sums = work.weights + pass.weight_floats();
+    work.line = work.sums + pass.sum_floats();
+    work.partials =
+        reinterpret_cast<conv::Partial*>(work.line + pass.line_floats());
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t group = order.group(i);
+      const int64_t unit = order.unit(i);
+      if (sink.reducing()) {
+        SumGroupedChunk(call, work, group, unit, chunk_images);
+      } else {
+        // Later groups find it in the cache.
+        if (i + 1 < end && order.group(i + 1) == 0) {
+          const int64_t next = order.unit(i + 1);
+          PrefetchSpan(pass, input,
+                       SpanOf(call, next / tiles * call.pair, next % tiles));
         }
-      });
+        work.span = SpanOf(call, unit / tiles * call.pair, unit % tiles);
+        SumGroupedTile(call, work, group);
+      }
+    }
+  });
   return true;
 #else
   (void)pass, (void)images, (void)input, (void)weights, (void)sink,

@@ -157,6 +157,33 @@ void LoadSplit(const conv::GroupedPass& pass, const Conv2dInput& input,
                });
 }
 
+// Channels a multiple of the L1 cache's ways apart meet in the same sets. With
+// vectors of 8 lanes there are too many loads to wait for the L2 cache.
+HWY_INLINE bool SharesSets(const conv::GroupedPass& pass) {
+  return LaneCount() == 8 && pass.src_height * pass.src_width % 1024 == 0;
+}
+
+// Asks for the source rows of a span that comes later, into the L2 cache: rows
+// of many channels are streams too short for hardware to see.
+void PrefetchSpan(const conv::GroupedPass& pass, const Conv2dInput& input,
+                  const TileSpan& span) {
+  if (pass.channels < 32) return;  // they are streams enough
+  const int64_t begin = span.first * pass.step;
+  const int64_t end =
+      HWY_MIN(pass.src_height, (span.first + span.rows) * pass.step + 1);
+  const auto bytes = static_cast<int64_t>(
+      BytesFor(input.dtype, (end - begin) * pass.src_width));
+  for (int64_t p = 0; p < span.images * pass.channels; ++p) {
+    const int64_t row =
+        (span.image * pass.channels + p) * pass.src_height + begin;
+    const auto* from = static_cast<const std::byte*>(input.data) +
+                       BytesFor(input.dtype, row * pass.src_width);
+    for (int64_t i = 0; i < bytes; i += 64) {
+      __builtin_prefetch(from + i, 0, 2);
+    }
+  }
+}
+
 void LoadGroupedTile(const conv::GroupedPass& pass, const Conv2dInput& input,
                      const TileSpan& span, float* tile) {
   if (span.images < span.pair) {

@@ -254,6 +254,33 @@ void FindGrad(const conv::RowWeightPass& pass, const Conv2dTensor& grad_y,
   }
 }
 
+// Asks for what the next images, from `image` on, will need of x and grad_y.
+// Streams of whole pages are left to the hardware, which sees them.
+void PrefetchImages(const conv::RowWeightPass& pass, const Conv2dInput& x,
+                    const Conv2dTensor& grad_y, int64_t image, int64_t images,
+                    const RowWork& work) {
+  const Conv2dShape& s = pass.shape;
+  const auto ask = [](const void* data, DType dtype, int64_t first, int64_t n) {
+    const auto* from =
+        static_cast<const std::byte*>(data) + BytesFor(dtype, first);
+    const auto bytes = static_cast<int64_t>(BytesFor(dtype, n));
+    for (int64_t i = 0; i < bytes; i += 64) {
+      __builtin_prefetch(from + i, 0, 2);  // into the L2 cache
+    }
+  };
+  const int64_t x_plane = s.in_height * s.in_width;
+  if (x_plane >= 1024) return;
+  const int64_t end = HWY_MIN(images, image + pass.images);
+  for (int64_t i = image; i < end; ++i) {
+    ask(x.data, x.dtype, (i * s.in_channels + work.first_channel) * x_plane,
+        work.channels * x_plane);
+    const int64_t y_plane = pass.height * pass.width;
+    ask(grad_y.data, grad_y.dtype,
+        (i * s.out_channels + work.first_output) * y_plane,
+        work.outputs * y_plane);
+  }
+}
+
 void SumRowUnit(const conv::RowWeightPass& pass, RowWork& work, int64_t images,
                 const Conv2dInput& x, const Conv2dTensor& grad_y,
                 const Conv2dGradWeightTarget& grad_w) {
@@ -266,6 +293,7 @@ void SumRowUnit(const conv::RowWeightPass& pass, RowWork& work, int64_t images,
   }
   for (int64_t image = 0; image < images; image += pass.images) {
     work.images = HWY_MIN(pass.images, images - image);
+    PrefetchImages(pass, x, grad_y, image + pass.images, images, work);
     for (int64_t row = 0; row < pass.height; row += pass.block_rows) {
       work.first = row;
       work.rows = HWY_MIN(pass.block_rows, pass.height - row);
