@@ -24,6 +24,7 @@ constexpr int kMaxRepairs = 300;
 // The same for the single moves after them: some tenths of a second at most.
 constexpr uint64_t kMoveWork = 400'000'000;
 constexpr uint64_t kMovesPerBuffer = 400;
+constexpr size_t kFewBuffers = 16;
 
 using Key = std::function<uint64_t(const BufferRequest&)>;
 
@@ -164,6 +165,8 @@ Placement SearchPortfolio(std::span<const BufferRequest> requests) {
       }
     }
   }
+  // A handful of buffers has few orders, and the portfolio has tried them.
+  if (requests.size() < kFewBuffers) return best.placement;
   const int moves = static_cast<int>(
       std::min<uint64_t>(kMovesPerBuffer * requests.size(), kMoveWork / cost));
   Improve(requests, bound, moves, best);
