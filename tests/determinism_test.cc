@@ -19,6 +19,13 @@
 namespace thimble::testing {
 namespace {
 
+// Sanitizers look for other things than bits, and take their time.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kSteps = 10;
+#else
+constexpr int64_t kSteps = 50;
+#endif
+
 // Every second pixel of the synthetic images, and few of them: what is tested
 // does not need more, and tests under sanitizers are slow.
 class SmallSynthetic final : public Dataset {
@@ -56,8 +63,8 @@ class DeterminismTest : public ::testing::TestWithParam<const char*> {
     data_ = std::make_unique<SmallSynthetic>(*std::move(full));
   }
 
-  // The hash of the weights after 50 steps: six epochs and a bit, of batches
-  // of which the last one is smaller.
+  // The hash of the weights after kSteps steps, of batches of which the last one
+  // of an epoch is smaller.
   std::string WeightsAfterTraining(int threads, bool poison, uint64_t seed) {
     ModelOptions model_options;
     model_options.batch = 13;
@@ -70,14 +77,14 @@ class DeterminismTest : public ::testing::TestWithParam<const char*> {
     const Result<Plan> plan = MakePlan(*model, plan_options);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     TrainOptions options;
-    options.steps = 50;
+    options.steps = kSteps;
     options.seed = seed;
     options.learning_rate = 0.05;
     options.keep_last = true;
     options.poison = poison;
     const Result<TrainSummary> summary = Train(*plan, *data_, options, nullptr);
     EXPECT_TRUE(summary.ok()) << summary.status().message();
-    EXPECT_EQ(summary->steps, 50);
+    EXPECT_EQ(summary->steps, kSteps);
     EXPECT_EQ(summary->weights_sha256.size(), 64u);
     return summary->weights_sha256;
   }
