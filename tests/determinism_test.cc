@@ -63,8 +63,8 @@ class DeterminismTest : public ::testing::TestWithParam<const char*> {
     data_ = std::make_unique<SmallSynthetic>(*std::move(full));
   }
 
-  // The hash of the weights after kSteps steps, of batches of which the last one
-  // of an epoch is smaller.
+  // The hash of the weights after kSteps steps, of batches of which the last
+  // one of an epoch is smaller.
   std::string WeightsAfterTraining(int threads, bool poison, uint64_t seed) {
     ModelOptions model_options;
     model_options.batch = 13;
