@@ -14,13 +14,14 @@
 #include "kernels/conv/row_weight-inl.h"
 #include "kernels/conv/taps-inl.h"
 #include "kernels/conv/weight_pass.h"
+#include "kernels/conv/winograd_run-inl.h"
 #include "kernels/target.h"
 
 #if HWY_ONCE
 namespace thimble::kernels {
 namespace {
 
-// A thread's part is the larger of the two ways', since targets differ in which
+// A thread's part is the largest of the ways', since targets differ in which
 // they have; sums over images are kept in the shared part.
 Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
                         const Conv2dReduction& reduction) {
@@ -30,6 +31,10 @@ Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
   conv::GroupedPass grouped;
   if (conv::MakeGroupedPass(shape, forward, grouped)) {
     floats = std::max(floats, grouped.Floats());
+  }
+  conv::WinogradPass winograd;
+  if (conv::MakeWinogradPass(shape, forward, winograd)) {
+    floats = std::max(floats, winograd.Floats());
   }
   Workspace workspace{.per_thread =
                           static_cast<size_t>(floats) * sizeof(float)};
@@ -46,6 +51,12 @@ Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
 void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const Conv2dTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
+  conv::WinogradPass winograd;
+  if (conv::MakeWinogradPass(shape, forward, winograd) &&
+      THIMBLE_DISPATCH(RunWinograd)
+          .Get()(winograd, images, input, weights, sink, context)) {
+    return;
+  }
   conv::GroupedPass grouped;
   if (conv::MakeGroupedPass(shape, forward, grouped) &&
       THIMBLE_DISPATCH(RunGrouped)

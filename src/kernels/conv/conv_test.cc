@@ -42,7 +42,8 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 // {in channels, height, width, out channels, kernel h, kernel w, stride,
 // padding}, images. Around the widths of vectors and register tiles of every
 // target; rows shorter and longer than a vector; several tiles per image and
-// several chunks of channels; paddings past the kernel's reach.
+// several chunks of channels; paddings past the kernel's reach; the last ones
+// are Winograd's, in strips of one image and of several.
 const Case kCases[] = {
     {{1, 1, 1, 1, 1, 1, 1, 0}, 1},     {{1, 1, 1, 1, 3, 3, 1, 1}, 2},
     {{3, 5, 9, 5, 3, 3, 1, 1}, 2},     {{5, 5, 9, 3, 3, 3, 2, 1}, 2},
@@ -60,6 +61,8 @@ const Case kCases[] = {
     {{40, 16, 16, 12, 3, 3, 1, 1}, 1}, {{32, 32, 32, 8, 3, 3, 1, 1}, 1},
     {{12, 32, 32, 24, 3, 3, 2, 1}, 1}, {{64, 16, 16, 10, 1, 1, 1, 0}, 1},
     {{48, 8, 8, 40, 3, 3, 1, 1}, 1},   {{1, 70, 300, 3, 3, 3, 1, 1}, 1},
+    {{16, 6, 32, 24, 3, 3, 1, 1}, 2},  {{72, 8, 16, 40, 3, 3, 1, 1}, 2},
+    {{24, 16, 8, 16, 3, 3, 1, 1}, 3},  {{136, 8, 8, 48, 3, 3, 1, 1}, 2},
 };
 
 // More of them, of sizes that nobody chose.

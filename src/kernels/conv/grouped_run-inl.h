@@ -17,6 +17,7 @@
 #include "kernels/conv/grouped-inl.h"
 #include "kernels/conv/grouped_tile-inl.h"
 #include "kernels/conv/pack-inl.h"
+#include "kernels/conv/unit_order.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
@@ -304,32 +305,6 @@ void SumGroupedChunk(const GroupedCall& call, GroupedWork& work, int64_t group,
   }
 }
 
-// Pairs (group, unit) in an order that keeps inputs in the L2 cache while
-// groups of outputs pass over them, and packs weights seldom: blocks of units,
-// in each all groups, in each the block's units.
-class UnitOrder {
- public:
-  UnitOrder(int64_t groups, int64_t units, int64_t block)
-      : groups_(groups), units_(units), block_(block) {}
-  int64_t count() const { return groups_ * units_; }
-  int64_t group(int64_t i) const {
-    return i % (groups_ * block_) / units_of(i);
-  }
-  int64_t unit(int64_t i) const {
-    return block_of(i) * block_ + i % (groups_ * block_) % units_of(i);
-  }
-
- private:
-  int64_t block_of(int64_t i) const { return i / (groups_ * block_); }
-  // The last block may have fewer.
-  int64_t units_of(int64_t i) const {
-    return HWY_MIN(block_, units_ - block_of(i) * block_);
-  }
-  int64_t groups_;
-  int64_t units_;
-  int64_t block_;
-};
-
 #endif  // 8 lanes
 
 }  // namespace
@@ -357,8 +332,9 @@ bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
   // vector, which then have `tiles` units.
   const int64_t step = sink.reducing() ? chunk_images : call.pair;
   const int64_t step_units = sink.reducing() ? 1 : tiles;
-  const UnitOrder order(pass.groups(), conv::CeilDiv(images, step) * step_units,
-                        conv::CeilDiv(pass.cached_images(), step) * step_units);
+  const conv::UnitOrder order(
+      pass.groups(), conv::CeilDiv(images, step) * step_units,
+      conv::CeilDiv(pass.cached_images(), step) * step_units);
   context.pool->ParallelFor(order.count(), [&](int64_t begin, int64_t end,
                                                int thread) {
     GroupedWork work;
