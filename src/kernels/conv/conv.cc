@@ -15,6 +15,7 @@
 #include "kernels/conv/taps-inl.h"
 #include "kernels/conv/weight_pass.h"
 #include "kernels/conv/winograd_run-inl.h"
+#include "kernels/conv/winograd_weight_grad-inl.h"
 #include "kernels/target.h"
 
 #if HWY_ONCE
@@ -138,9 +139,13 @@ void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
 
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
   conv::RowWeightPass rows;
-  const int64_t floats = conv::MakeRowWeightPass(shape, rows)
-                             ? rows.Floats()
-                             : conv::GradWeightPass(shape).Floats();
+  int64_t floats = conv::MakeRowWeightPass(shape, rows)
+                       ? rows.Floats()
+                       : conv::GradWeightPass(shape).Floats();
+  conv::WinogradWeightPass winograd;
+  if (conv::MakeWinogradWeightPass(shape, winograd)) {
+    floats = std::max(floats, winograd.Floats());
+  }
   return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
 }
 
@@ -148,6 +153,12 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const Conv2dTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
+  conv::WinogradWeightPass winograd;
+  if (conv::MakeWinogradWeightPass(shape, winograd) &&
+      THIMBLE_DISPATCH(RunWinogradWeightGrad)
+          .Get()(winograd, images, x, grad_y, grad_w, context)) {
+    return;
+  }
   conv::RowWeightPass rows;
   if (conv::MakeRowWeightPass(shape, rows)) {
     THIMBLE_DISPATCH(RunRowWeight)

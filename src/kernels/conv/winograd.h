@@ -32,21 +32,27 @@ inline constexpr int64_t kStripPixels = 64;
 inline constexpr int64_t kSlices = 4;
 inline constexpr int64_t kWinogradBytes = int64_t{126} * 1024;
 
+// Images whose planes are cut into strips.
+struct StripGrid {
+  int64_t channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+
+  int64_t image_strips() const { return height * width / kStripPixels; }
+};
+
 struct WinogradPass {
   Conv2dShape shape;
   bool forward = true;
-  int64_t channels = 0;  // summed over
+  StripGrid grid;  // of what is summed over
   int64_t outputs = 0;
   int64_t channel_weights = 0;  // from one channel's weights to the next
   int64_t output_weights = 0;   // and from one output's
-  int64_t width = 0;
-  int64_t height = 0;
-  int64_t chunk = 0;      // channels of a slice that are in scratch
-  int64_t group = 0;      // outputs whose weights are
-  int64_t strips = 0;     // whose sums are
+  int64_t chunk = 0;            // channels of a slice that are in scratch
+  int64_t group = 0;            // outputs whose weights are
+  int64_t strips = 0;           // whose sums are
   bool resident = false;  // all slices of a group's weights are in scratch
 
-  int64_t image_strips() const { return height * width / kStripPixels; }
   int64_t groups() const { return CeilDiv(outputs, group); }
   int64_t slice_weights() const { return chunk * group * 4; }
   int64_t weight_floats() const {
@@ -82,11 +88,11 @@ inline constexpr int64_t kWeightCost = 8;
 inline constexpr int64_t kSumCost = 40;
 inline int64_t WinogradCost(const WinogradPass& pass) {
   const int64_t scale = 1024;
-  int64_t cost = scale * kInputCost * pass.channels / pass.group;
+  int64_t cost = scale * kInputCost * pass.grid.channels / pass.group;
   if (!pass.resident || pass.groups() > 1) {
-    cost += scale * kWeightCost * pass.channels / pass.strips;
+    cost += scale * kWeightCost * pass.grid.channels / pass.strips;
   }
-  return cost + scale * kSumCost * CeilDiv(pass.channels, pass.chunk);
+  return cost + scale * kSumCost * CeilDiv(pass.grid.channels, pass.chunk);
 }
 
 // False where the shape has no such way.
@@ -96,19 +102,18 @@ inline bool MakeWinogradPass(const Conv2dShape& s, bool forward,
   WinogradPass pass;
   pass.shape = s;
   pass.forward = forward;
-  pass.channels = forward ? s.in_channels : s.out_channels;
+  pass.grid = {forward ? s.in_channels : s.out_channels, s.in_height,
+               s.in_width};
   pass.outputs = forward ? s.out_channels : s.in_channels;
   pass.channel_weights = forward ? 9 : s.in_channels * 9;
   pass.output_weights = forward ? s.in_channels * 9 : 9;
-  pass.width = s.in_width;
-  pass.height = s.in_height;
-  const int64_t pixels = pass.height * pass.width;
+  const int64_t pixels = s.in_height * s.in_width;
   const int64_t shared = CeilDiv(100, ChunkImages(pixels)) * pass.outputs * 8;
   int64_t least = 0;
   for (int64_t groups = 1; groups <= pass.outputs / 8; groups *= 2) {
     pass.group = RoundUp(CeilDiv(pass.outputs, groups), 8);
     for (int64_t chunks = 1; chunks <= 4; chunks *= 2) {
-      pass.chunk = RoundUp(CeilDiv(pass.channels, chunks), 8);
+      pass.chunk = RoundUp(CeilDiv(pass.grid.channels, chunks), 8);
       for (pass.strips = 2; pass.strips <= 16; pass.strips *= 2) {
         for (const bool resident : {false, true}) {
           pass.resident = resident;
@@ -123,6 +128,48 @@ inline bool MakeWinogradPass(const Conv2dShape& s, bool forward,
     }
   }
   return least != 0;
+}
+
+// The gradient of the weights, with the same products summed over tiles:
+//     grad_w = G' [ (A grad_y A') . (B' x B) ] G.
+// Lanes run over outputs. A unit of work is a block of outputs and a chunk of
+// channels; it passes over all strips, some at a time.
+struct WinogradWeightPass {
+  Conv2dShape shape;
+  StripGrid grid;     // of x
+  int64_t chunk = 0;  // channels of a unit
+  int64_t block = 0;  // outputs of a unit
+
+  static constexpr int64_t kStrips = 2;
+  int64_t chunks() const { return CeilDiv(shape.in_channels, chunk); }
+  int64_t blocks() const { return CeilDiv(shape.out_channels, block); }
+  // A thread's scratch, in floats: sums, transposed grad_y, one slice's rows of
+  // it, one slice of x, and grad_y before it is transposed (or a row of
+  // grad_w).
+  int64_t sum_floats() const { return chunk * 16 * block; }
+  int64_t grad_floats() const { return kStrips * kStripPixels * block; }
+  int64_t slice_floats() const { return grad_floats() / 2; }
+  int64_t tile_floats() const { return kStrips * chunk * kStripPixels; }
+  int64_t piece_floats() const {
+    return std::max(block * kStripPixels, RoundUp(chunk * 9, kMostLanes));
+  }
+  int64_t Floats() const {
+    return sum_floats() + grad_floats() + slice_floats() + tile_floats() +
+           piece_floats();
+  }
+};
+
+inline bool MakeWinogradWeightPass(const Conv2dShape& s,
+                                   WinogradWeightPass& pass) {
+  if (!IsWinograd(s) || s.out_channels % 16 != 0) return false;
+  pass.shape = s;
+  pass.grid = {s.in_channels, s.in_height, s.in_width};
+  pass.block = s.out_channels % 32 == 0 ? 32 : 16;
+  // Two chunks, where there is one block of outputs, are work for two threads.
+  const int64_t most = s.in_channels >= 64 ? 32 : 16;
+  const int64_t chunks = std::max<int64_t>(2, CeilDiv(s.in_channels, most));
+  pass.chunk = RoundUp(CeilDiv(s.in_channels, chunks), 8);
+  return pass.Floats() * 4 <= kWinogradBytes;
 }
 
 }  // namespace thimble::kernels::conv

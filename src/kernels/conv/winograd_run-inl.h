@@ -67,7 +67,7 @@ void WriteStrips(const WinogradCall& call, WinogradWork& work, int64_t group,
                  int64_t output, int64_t first_strip, int64_t strips) {
   const conv::WinogradPass& pass = call.pass;
   const int64_t channel = group * pass.group + output;
-  const int64_t image_strips = pass.image_strips();
+  const int64_t image_strips = pass.grid.image_strips();
   for (int64_t s = 0; s < strips;) {
     const int64_t strip = first_strip + s;
     const int64_t in_image = strip % image_strips;
@@ -81,7 +81,7 @@ void WriteStrips(const WinogradCall& call, WinogradWork& work, int64_t group,
         plain ? static_cast<float*>(call.sink.data) + offset : work.line;
     for (int64_t i = 0; i < n; ++i) {
       OrderPixels(
-          pass.width,
+          pass.grid.width,
           work.sums + ((s + i) * pass.group + output) * conv::kStripPixels,
           to + i * conv::kStripPixels);
     }
@@ -100,13 +100,13 @@ void SumStrips(const WinogradCall& call, WinogradWork& work, int64_t group,
   const int64_t outputs =
       HWY_MIN(pass.group, pass.outputs - group * pass.group);
   for (int64_t slice = 0; slice < conv::kSlices; ++slice) {
-    for (int64_t c = 0; c < pass.channels; c += pass.chunk) {
-      const int64_t channels = HWY_MIN(pass.chunk, pass.channels - c);
+    for (int64_t c = 0; c < pass.grid.channels; c += pass.chunk) {
+      const int64_t channels = HWY_MIN(pass.chunk, pass.grid.channels - c);
       const float* weights =
           SliceWeights(call, work, group, slice, c, channels);
       for (int64_t s = 0; s < strips; ++s) {
-        TransformStrip(pass, call.input, first_strip + s, slice, c, channels,
-                       work.tile);
+        TransformStrip(pass.grid, call.input, first_strip + s, slice, c,
+                       channels, work.tile);
         float* sums = work.sums + s * pass.group * conv::kStripPixels;
         for (int64_t o = 0; o < outputs; o += 4) {
           MultiplyFour(work.tile, weights + o * channels * 4, channels, slice,
@@ -149,13 +149,14 @@ bool RunWinograd(const conv::WinogradPass& pass, int64_t images,
                  const conv::Sink& sink, const KernelContext& context) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   const WinogradCall call{pass, input, weights, sink};
-  const int64_t strips = images * pass.image_strips();
+  const int64_t strips = images * pass.grid.image_strips();
   const bool reducing = sink.reducing();
-  const int64_t chunk_images = conv::ChunkImages(pass.height * pass.width);
+  const int64_t chunk_images =
+      conv::ChunkImages(pass.grid.height * pass.grid.width);
   const int64_t unit_strips =
-      reducing ? chunk_images * pass.image_strips() : pass.strips;
+      reducing ? chunk_images * pass.grid.image_strips() : pass.strips;
   const int64_t unit_bytes =
-      unit_strips * conv::kStripPixels * pass.channels * 4;
+      unit_strips * conv::kStripPixels * pass.grid.channels * 4;
   const conv::UnitOrder order(pass.groups(), conv::CeilDiv(strips, unit_strips),
                               HWY_MAX(conv::kCachedBytes / unit_bytes, 1));
   context.pool->ParallelFor(

@@ -114,37 +114,37 @@ HWY_INLINE void TransformChannel(const T* HWY_RESTRICT plane, int64_t height,
 // Channels [channel, channel + channels) of an image, whose first plane is at
 // element `offset`.
 template <typename T, Prologue kPrologue, int64_t kWidth>
-void TransformChannels(const conv::WinogradPass& pass, const Conv2dInput& input,
+void TransformChannels(const conv::StripGrid& grid, const Conv2dInput& input,
                        int64_t offset, int64_t first_row, int64_t slice,
                        int64_t channel, int64_t channels, float* to) {
   const D d;
   const Mover mover(kWidth / 2);
-  const int64_t plane = pass.height * kWidth;
+  const int64_t plane = grid.height * kWidth;
   const T* from = static_cast<const T*>(input.data) + offset + channel * plane;
   for (int64_t c = 0; c < channels; ++c) {
     const V scale = Coefficient<kPrologue>(d, input.scale, channel + c);
     const V shift = Coefficient<kPrologue>(d, input.shift, channel + c);
     TransformChannel<T, kPrologue, kWidth>(
-        from + c * plane, pass.height, first_row, kSliceRows[slice], scale,
+        from + c * plane, grid.height, first_row, kSliceRows[slice], scale,
         shift, mover, to + c * conv::kStripPixels);
   }
 }
 
 // Slice `slice` of strip `strip` of the batch: [channel][column][tile].
-void TransformStrip(const conv::WinogradPass& pass, const Conv2dInput& input,
+void TransformStrip(const conv::StripGrid& grid, const Conv2dInput& input,
                     int64_t strip, int64_t slice, int64_t channel,
                     int64_t channels, float* to) {
-  const int64_t image = strip / pass.image_strips();
-  const int64_t offset = image * pass.channels * pass.height * pass.width;
+  const int64_t image = strip / grid.image_strips();
+  const int64_t offset = image * grid.channels * grid.height * grid.width;
   const int64_t row =
-      strip % pass.image_strips() * (conv::kStripPixels / pass.width);
+      strip % grid.image_strips() * (conv::kStripPixels / grid.width);
   WithInput(input, [&](auto type, auto prologue) HWY_ATTR {
     using T = decltype(type);
     constexpr Prologue kPrologue = decltype(prologue)::value;
-    const auto run = pass.width == 32   ? &TransformChannels<T, kPrologue, 32>
-                     : pass.width == 16 ? &TransformChannels<T, kPrologue, 16>
+    const auto run = grid.width == 32   ? &TransformChannels<T, kPrologue, 32>
+                     : grid.width == 16 ? &TransformChannels<T, kPrologue, 16>
                                         : &TransformChannels<T, kPrologue, 8>;
-    run(pass, input, offset, row, slice, channel, channels, to);
+    run(grid, input, offset, row, slice, channel, channels, to);
   });
 }
 
