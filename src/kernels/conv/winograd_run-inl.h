@@ -120,17 +120,17 @@ void SumStrips(const WinogradCall& call, WinogradWork& work, int64_t group,
   }
 }
 
-// Group `group` of all strips of a chunk of images, whose sums are kept
+// Group `group` of all strips of chunk `chunk` of images, whose sums are kept
 // together.
 void SumStripChunk(const WinogradCall& call, WinogradWork& work, int64_t group,
-                   int64_t chunk, int64_t chunk_strips, int64_t all_strips) {
+                   int64_t chunk, int64_t first_strip, int64_t strips) {
   const conv::WinogradPass& pass = call.pass;
   const int64_t first = group * pass.group;
   const int64_t outputs = HWY_MIN(pass.group, pass.outputs - first);
   for (int64_t o = 0; o < outputs; ++o) work.partials[o] = conv::Partial();
-  const int64_t end = HWY_MIN(all_strips, (chunk + 1) * chunk_strips);
-  for (int64_t s = chunk * chunk_strips; s < end; s += pass.strips) {
-    SumStrips(call, work, group, s, HWY_MIN(pass.strips, end - s));
+  for (int64_t s = 0; s < strips; s += pass.strips) {
+    SumStrips(call, work, group, first_strip + s,
+              HWY_MIN(pass.strips, strips - s));
   }
   float* to = call.sink.partials + 2 * (chunk * pass.outputs + first);
   for (int64_t o = 0; o < outputs; ++o) {
@@ -159,8 +159,9 @@ bool RunWinograd(const conv::WinogradPass& pass, int64_t images,
       unit_strips * conv::kStripPixels * pass.grid.channels * 4;
   const conv::UnitOrder order(pass.groups(), conv::CeilDiv(strips, unit_strips),
                               HWY_MAX(conv::kCachedBytes / unit_bytes, 1));
+  // Threads share the strips evenly; a unit goes to the one that has its first.
   context.pool->ParallelFor(
-      order.count(), [&](int64_t begin, int64_t end, int thread) {
+      pass.groups() * strips, [&](int64_t begin, int64_t end, int thread) {
         WinogradWork work;
         work.weights = context.PerThread<float>(thread);
         work.tile = work.weights + pass.weight_floats();
@@ -168,15 +169,18 @@ bool RunWinograd(const conv::WinogradPass& pass, int64_t images,
         work.line = work.sums + pass.sum_floats();
         work.partials =
             reinterpret_cast<conv::Partial*>(work.line + pass.line_floats());
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t group = order.group(i);
+        int64_t at = 0;
+        for (int64_t i = 0; i < order.count() && at < end; ++i) {
           const int64_t unit = order.unit(i);
+          const int64_t first = unit * unit_strips;
+          const int64_t n = HWY_MIN(unit_strips, strips - first);
+          const bool ours = at >= begin;
+          at += n;
+          if (!ours) continue;
           if (reducing) {
-            SumStripChunk(call, work, group, unit, unit_strips, strips);
+            SumStripChunk(call, work, order.group(i), unit, first, n);
           } else {
-            const int64_t first = unit * unit_strips;
-            SumStrips(call, work, group, first,
-                      HWY_MIN(unit_strips, strips - first));
+            SumStrips(call, work, order.group(i), first, n);
           }
         }
       });
