@@ -19,7 +19,7 @@
 namespace thimble::cli {
 namespace {
 
-struct Flags {
+struct TrainCommandFlags {
   PlanFlags plan;
   DataFlags data;
   TrainOptions train;
@@ -47,7 +47,7 @@ void StopOnSignals() {
   signal(SIGXFSZ, SIG_IGN);
 }
 
-TrainOptions WithPreset(const Flags& flags) {
+TrainOptions WithPreset(const TrainCommandFlags& flags) {
   const TrainingPreset preset = PresetOf(flags.plan.model);
   TrainOptions options = flags.train;
   options.learning_rate =
@@ -94,7 +94,7 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
   }
 }
 
-int Run(const Flags& flags) {
+int Run(const TrainCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
   std::optional<Augment> augment;
@@ -129,7 +129,7 @@ int Run(const Flags& flags) {
   return Report(summary->log_status);
 }
 
-void AddTrainFlags(CLI::App& command, Flags& flags) {
+void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   TrainOptions& train = flags.train;
   auto* epochs = command.add_option(
       "--epochs", flags.epochs,
@@ -192,7 +192,7 @@ void AddTrainFlags(CLI::App& command, Flags& flags) {
 }  // namespace
 
 Command AddTrainCommand(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TrainCommandFlags>();
   CLI::App* command =
       app.add_subcommand("train", "Train a model inside its plan");
   AddPlanFlags(*command, flags->plan);

@@ -276,6 +276,49 @@ TEST(Conv, StaysInsideItsAllocations) {
   }
 }
 
+// The root mean square of f32 errors, of each pass, on one target.
+struct PassErrors {
+  double forward = 0.0, grad_input = 0.0, grad_weight = 0.0;
+};
+PassErrors ErrorsOf(const Conv2dShape& s, int64_t images) {
+  const auto n = static_cast<size_t>(images);
+  const Input x(n * InputSize(s), 0, 1), grad_y(n * OutputSize(s), 0, 2);
+  const Input w(WeightSize(s), 0, 3);
+  const auto error = [&](const PassUnderTest& pass, const Input& a,
+                         const Input& b, const std::vector<double>& want) {
+    const TestContext context(1, pass.workspace(s));
+    std::vector<float> got(want.size());
+    pass.kernel(s, images, a.data(), b.data(), got.data(), *context);
+    double square = 0.0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      square += (got[i] - want[i]) * (got[i] - want[i]);
+    }
+    return std::sqrt(square / static_cast<double>(got.size()));
+  };
+  std::vector<double> y(grad_y.Wide().size()), grad_x(x.Wide().size()),
+      grad_w(w.Wide().size());
+  reference::Conv2dForward(s, images, x.Wide().data(), w.Wide().data(),
+                           y.data());
+  reference::Conv2dGradInput(s, images, grad_y.Wide().data(), w.Wide().data(),
+                             grad_x.data());
+  reference::Conv2dGradWeight(s, images, x.Wide().data(), grad_y.Wide().data(),
+                              grad_w.data());
+  return {error(kForward, x, w, y), error(kGradInput, grad_y, w, grad_x),
+          error(kGradWeight, x, grad_y, grad_w)};
+}
+
+// The first target, which has the fewest lanes, sums directly.
+TEST(Conv, WinogradIsAboutAsAccurateAsDirectSums) {
+  const Conv2dShape s = {64, 8, 16, 64, 3, 3, 1, 1};
+  std::vector<PassErrors> errors;
+  ForEachTarget([&] { errors.push_back(ErrorsOf(s, 2)); });
+  for (const PassErrors& e : errors) {
+    EXPECT_LE(e.forward, 2 * errors.front().forward);
+    EXPECT_LE(e.grad_input, 2 * errors.front().grad_input);
+    EXPECT_LE(e.grad_weight, 2 * errors.front().grad_weight);
+  }
+}
+
 TEST(Conv, WorkspaceStaysBelowItsBoundForUsualLayers) {
   constexpr size_t kBound = 128 * 1024;
   for (const Conv2dShape& s : {Conv2dShape{32, 32, 32, 32, 3, 3, 1, 1},

@@ -62,7 +62,7 @@ struct WinogradPass {
   int64_t sum_floats() const { return strips * group * kStripPixels; }
   // Outputs in their order, or converted weights of a few channels.
   int64_t line_floats() const {
-    return std::max<int64_t>(strips * kStripPixels, 8 * 72);
+    return std::max(strips * kStripPixels, int64_t{8} * 72);
   }
   int64_t Floats() const {
     return weight_floats() + tile_floats() + sum_floats() + line_floats() +
