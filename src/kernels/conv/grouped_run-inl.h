@@ -204,6 +204,25 @@ void WriteBlock(const GroupedCall& call, const GroupedWork& work,
   }
 }
 
+// Asks for the lines that WriteBlock will write, while sums are on their way.
+void PrefetchResults(const GroupedCall& call, const TileSpan& span,
+                     int64_t first_output, int64_t there) {
+  const conv::GroupedPass& pass = call.pass;
+  const int64_t scale = pass.phases * pass.phases;
+  const int64_t plane = scale * pass.height * pass.width;
+  const auto bytes = static_cast<int64_t>(
+      BytesFor(call.sink.dtype, scale * span.rows * pass.width));
+  for (int64_t i = 0; i < span.images * there; ++i) {
+    const int64_t offset =
+        ((span.image + i / there) * pass.outputs + first_output + i % there) *
+            plane +
+        scale * span.first * pass.width;
+    const auto* at = static_cast<const std::byte*>(call.sink.data) +
+                     BytesFor(call.sink.dtype, offset);
+    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 1, 2);
+  }
+}
+
 // One block of the packed group's outputs, on the tile in scratch.
 void SumGroupedBlock(const GroupedCall& call, GroupedWork& work,
                      int64_t block) {
@@ -233,6 +252,7 @@ void SumGroupedBlock(const GroupedCall& call, GroupedWork& work,
     SumRows(call, work, 0, outputs, weights, sum);
     return;
   }
+  if (pass.phases == 2) PrefetchResults(call, span, first, there);
   sum.output_floats = pass.block_rows * pass.width;
   const int64_t image_floats = conv::kBlockOutputs * sum.output_floats;
   sum.pair_floats = span.pair == 1 ? 0 : image_floats;
@@ -318,7 +338,7 @@ bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
   GroupedCall call{pass, input, weights, sink, images};
   call.pair = pass.pair();
   call.row_vectors = pass.row_floats() / lanes;
-  call.in_place = IsPlain(input) && pass.step == 1 && !SharesSets(pass);
+  call.in_place = IsPlain(input) && pass.step == 1 && !SharesSets();
   call.row_floats = call.in_place ? pass.width : pass.row_floats();
   for (int64_t p = 0; p < pass.phases * pass.phases; ++p) {
     call.group_counts[p] =
