@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "thimble/graph.h"
@@ -87,6 +88,7 @@ class Network {
   Model model_;
   int64_t batch_;
   int unnamed_ = 0;
+  std::unordered_set<std::string> parameter_names_;
   Status status_;
 };
 

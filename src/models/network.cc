@@ -78,12 +78,9 @@ ValueId Network::Parameter(const std::string& name, const Shape& shape,
                     name, shape.ToString(), kMaxExtent, kMaxElements));
     return {};
   }
-  for (const Value& v : model_.graph.values()) {
-    if (v.name == name) {
-      Fail(fmt::format("two layers are called '{}'; names must be unique",
-                       name));
-      return {};
-    }
+  if (!parameter_names_.insert(name).second) {
+    Fail(fmt::format("two layers are called '{}'; names must be unique", name));
+    return {};
   }
   return model_.graph.AddValue(name, {shape, DType::kF32, false}, role, init);
 }
