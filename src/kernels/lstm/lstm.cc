@@ -102,7 +102,7 @@ void LstmCellGradRow(size_t hidden, size_t at, size_t n,
     const V g = LoadSome(gates + 2 * hidden, left);
     const V o = LoadSome(gates + 3 * hidden, left);
     const V before = LoadOrZero(in.c_before, k, left);
-    const V grad_h = LoadSome(in.grad_h + k, left);
+    const V grad_h = LoadOrZero(in.grad_h, k, left);
     const V squashed = TanhOf(hn::MulAdd(f, before, hn::Mul(i, g)));
     const V grad = hn::MulAdd(hn::Mul(grad_h, o), OneMinusSquare(squashed),
                               LoadOrZero(in.grad_c, k, left));

@@ -43,8 +43,8 @@ void LstmCell(const LstmShape& shape, const LstmCellInput& in,
 struct LstmCellGradInput {
   const float* gates = nullptr;
   const float* c_before = nullptr;  // null: zeros
-  const float* grad_h = nullptr;
-  const float* grad_c = nullptr;  // what comes from the next step; null: zeros
+  const float* grad_h = nullptr;    // null: zeros
+  const float* grad_c = nullptr;    // null: zeros
 };
 
 struct LstmCellGradOutput {

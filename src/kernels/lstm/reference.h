@@ -45,7 +45,7 @@ void LstmCell(const LstmShape& shape, double forget_offset, const T* z,
   }
 }
 
-// c_before, grad_c and grad_c_before may be null, as in the contract.
+// All but gates and grad_z may be null, as in the contract.
 template <typename T>
 void LstmCellGrad(const LstmShape& shape, const T* gates, const T* c_before,
                   const T* grad_h, const T* grad_c, T* grad_z,
@@ -59,13 +59,14 @@ void LstmCellGrad(const LstmShape& shape, const T* gates, const T* c_before,
       const int64_t here = r * n + k;
       const T before = c_before == nullptr ? T(0) : c_before[here];
       const T squashed = tanh(f * before + i * g);
+      const T from_h = grad_h == nullptr ? T(0) : grad_h[here];
       const T later = grad_c == nullptr ? T(0) : grad_c[here];
-      const T grad = later + grad_h[here] * o * (T(1) - squashed * squashed);
+      const T grad = later + from_h * o * (T(1) - squashed * squashed);
       T* to = grad_z + r * 4 * n + k;
       to[0] = grad * g * i * (T(1) - i);
       to[n] = grad * before * f * (T(1) - f);
       to[2 * n] = grad * i * (T(1) - g * g);
-      to[3 * n] = grad_h[here] * squashed * o * (T(1) - o);
+      to[3 * n] = from_h * squashed * o * (T(1) - o);
       if (grad_c_before != nullptr) grad_c_before[here] = grad * f;
     }
   }
