@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "models/lstm.h"
 #include "models/mlp_cnn.h"
 #include "models/resnet.h"
 #include "models/wrn.h"
@@ -22,6 +23,9 @@ constexpr ModelName kModels[] = {
     {"resnet-imagenet-D",
      "the same with bottlenecks for 224x224 images of 1000 classes, D = 3n+2: "
      "50, 101, 152, 200, or any other with n/4 blocks in each stage"},
+    {"lstm-LAYERS-HIDDEN-STEPS",
+     "LSTM that reads each image in STEPS equal parts: lstm-1-128-28 reads "
+     "28x28 images row by row, lstm-1-128-784 pixel by pixel"},
 };
 
 }  // namespace
@@ -41,6 +45,8 @@ Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
   if (wrn.has_value()) return models::BuildWrn(name, *wrn, options);
   TH_ASSIGN_OR_RETURN(const auto resnet, models::ParseResnetName(name));
   if (resnet.has_value()) return models::BuildResnet(name, *resnet, options);
+  TH_ASSIGN_OR_RETURN(const auto lstm, models::ParseLstmName(name));
+  if (lstm.has_value()) return models::BuildLstm(name, *lstm, options);
   std::string known;
   for (const ModelName& model : kModels) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", model.name);
@@ -58,6 +64,8 @@ TrainingPreset PresetOf(const std::string& name) {
   if (resnet.ok() && resnet->has_value()) {
     preset = models::ResnetPreset(**resnet);
   }
+  const auto lstm = models::ParseLstmName(name);
+  if (lstm.ok() && lstm->has_value()) preset = models::LstmPreset(**lstm);
   return preset;
 }
 
