@@ -25,8 +25,9 @@ TEST(Lstm, HasOneSetOfWeightsPerLayerForAllSteps) {
     const Result<Model> model = BuildModel(name, {.batch = 2});
     ASSERT_TRUE(model.ok()) << model.status().message();
     const int64_t features = 784 / steps;
+    const int64_t gates = 4 * int64_t{30};
     EXPECT_EQ(model->graph.ParameterCount(),
-              4 * 30 * (features + 30 + 1) + 4 * 30 * (30 + 30 + 1) + 310);
+              gates * (features + 30 + 1) + gates * (30 + 30 + 1) + 310);
     EXPECT_EQ(Count(*model, OpKind::kLstmCell), 2 * steps);
     EXPECT_EQ(model->name, name);
   }

@@ -90,7 +90,8 @@ Result<Model> BuildImagenet(const std::string& name, int64_t depth,
 bool IsDepth(const ResnetShape& shape) {
   const int64_t weighted = shape.depth - 2;  // without stem and classifier
   if (weighted < 1 || shape.depth > kMaxDepth) return false;
-  if (shape.imagenet) return weighted % 3 == 0 && weighted >= 4 * 3;
+  // Three layers in a block, and a block in each of four stages.
+  if (shape.imagenet) return weighted % 3 == 0 && weighted >= 12;
   return weighted % (shape.bottleneck ? 9 : 6) == 0;
 }
 
