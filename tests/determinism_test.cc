@@ -5,6 +5,7 @@
 // each SIMD target.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -158,9 +159,11 @@ TEST(WrnDeterminism, OneSetOfWeightsForThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DeterminismTest,
-                         ::testing::Values("mlp", "cnn"),
+                         ::testing::Values("mlp", "cnn", "lstm-2-16-14"),
                          [](const auto& model) {
-                           return std::string(model.param);
+                           std::string name = model.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
                          });
 
 }  // namespace
