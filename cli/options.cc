@@ -38,6 +38,11 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   AddThreadsFlag(app, flags.threads);
   AddBudgetFlag(app, flags.budget);
+  app.add_option("--checkpoint", flags.checkpoint,
+                 "What to drop in the forward pass and compute again in the "
+                 "backward pass: none (default), no-bn, every-M, residual-M, "
+                 "residual-M* (or residual-Ms), sqrt, recursive-K, revolve. "
+                 "Results do not depend on it; memory and time do");
   app.add_option("--momentum", flags.optimizer.momentum,
                  "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
   app.add_option("--weight-decay", flags.optimizer.weight_decay,
@@ -102,6 +107,7 @@ PlanOptions MakePlanOptions(const PlanFlags& flags) {
   options.optimizer = flags.optimizer;
   if (options.optimizer.momentum == 0.0f) options.optimizer.nesterov = false;
   options.threads = ThreadsOrDefault(flags.threads);
+  options.checkpoint = flags.checkpoint;
   return options;
 }
 

@@ -20,6 +20,7 @@ struct PlanFlags {
   int64_t batch = 100;
   int threads = 0;  // 0: one per CPU
   std::string budget;
+  std::string checkpoint = "none";
   OptimizerSpec optimizer{
       .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
 };

@@ -38,6 +38,10 @@ struct PlanOptions {
   bool training = true;  // false: only the evaluate phase
   bool fuse = true;      // norm, ReLU and sums into the convolutions
   bool inplace = true;   // let ops overwrite inputs that they read last
+  // What is dropped in forward and computed again for backward: none, no-bn,
+  // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve. Results do
+  // not depend on it.
+  std::string checkpoint = "none";
   // Refuse a plan whose arena is larger.
   std::optional<uint64_t> budget;
 };
@@ -63,6 +67,7 @@ struct ScheduledOp {
   OpId op;
   Phase phase = Phase::kMicrobatch;
   std::optional<uint32_t> scratch;  // index of its buffer, if it has any
+  bool recompute = false;           // repeats an op of the forward pass
 };
 
 // What the trainer feeds and reads, as values of the executable graph.

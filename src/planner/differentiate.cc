@@ -16,7 +16,11 @@ class ProgramEmitter final : public Emitter {
  public:
   explicit ProgramEmitter(Program& program) : program_(program) {}
 
-  void set_phase(Phase phase) { phase_ = phase; }
+  void set_phase(Phase phase) {
+    phase_ = phase;
+    origin_ = {};
+  }
+  void set_origin(const OpOrigin& origin) { origin_ = origin; }
 
   const Graph& graph() const override { return program_.graph; }
 
@@ -27,6 +31,7 @@ class ProgramEmitter final : public Emitter {
                                      std::move(inputs), role);
     TH_CHECK(made.ok());  // the model's graph was already checked
     program_.phases[static_cast<size_t>(phase_)].push_back(id);
+    program_.origins.push_back(origin_);
     return *made;
   }
 
@@ -65,6 +70,7 @@ class ProgramEmitter final : public Emitter {
  private:
   Program& program_;
   Phase phase_ = Phase::kMicrobatch;
+  OpOrigin origin_;
   std::vector<std::pair<ValueId, ValueId>> commits_;
   std::vector<std::pair<ValueId, ValuePair>> moments_;
 };
@@ -164,6 +170,9 @@ class Differentiator {
     saved_.assign(source().ops().size(), {});
     for (size_t k = 0; k < source().ops().size(); ++k) {
       const Op& op = source().ops()[k];
+      if (mode == Mode::kTrain) {
+        emit_.set_origin({OpOrigin::Part::kForward, static_cast<uint32_t>(k)});
+      }
       std::vector<ValueId> inputs;
       for (ValueId v : op.inputs) inputs.push_back(current_[v.i]);
       const std::string name = prefix + op.name;
@@ -192,6 +201,7 @@ class Differentiator {
       if (!wanted_[op.outputs[0].i]) continue;
       const bool is_loss = op.outputs[0] == model_.loss;
       if (!is_loss && !gradient_[op.outputs[0].i].valid()) continue;
+      emit_.set_origin({OpOrigin::Part::kBackward, static_cast<uint32_t>(k)});
       BackwardOf(op, saved_[k]);
     }
     for (ParameterState& state : program_.parameters) {

@@ -10,10 +10,13 @@
 #include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/buffers.h"
+#include "planner/checkpoint/checkpoint.h"
+#include "planner/checkpoint/strategy.h"
 #include "planner/fuse.h"
 #include "planner/paper.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
+#include "planner/schedule.h"
 #include "thimble/size.h"
 
 namespace thimble {
@@ -38,17 +41,7 @@ Status CheckOptions(const PlanOptions& options) {
   if (o.nesterov && o.momentum == 0.0f) {
     return Status::Usage("Nesterov's step needs a momentum above 0");
   }
-  return Status::Ok();
-}
-
-std::vector<ScheduledOp> Schedule(const planner::Program& program) {
-  std::vector<ScheduledOp> schedule;
-  for (size_t phase = 0; phase < kPhases; ++phase) {
-    for (OpId op : program.phases[phase]) {
-      schedule.push_back({op, static_cast<Phase>(phase), std::nullopt});
-    }
-  }
-  return schedule;
+  return planner::ParseStrategy(options.checkpoint).status();
 }
 
 // Live bytes by role at the moment with most of them.
@@ -77,25 +70,20 @@ void FindPeak(PlanParts& parts) {
   TH_CHECK(static_cast<int64_t>(parts.lower_bound) == most);
 }
 
-void CountFlops(PlanParts& parts) {
-  for (const ScheduledOp& s : parts.schedule) {
-    if (s.phase != Phase::kMicrobatch) continue;
-    const Op& op = parts.graph.op(s.op);
-    const std::vector<ValueSpec> inputs = parts.graph.InputSpecs(op);
-    const std::vector<ValueSpec> outputs = parts.graph.OutputSpecs(op);
-    parts.flops_step += op.def->Flops(inputs, outputs);
-    parts.flops_recompute += op.def->RecomputeFlops(inputs, outputs);
-  }
-}
-
+// REQUIRES: CheckOptions accepts the options.
 Plan Build(const Model& model, const PlanOptions& options) {
-  planner::Program program = planner::Differentiate(
-      options.fuse ? planner::Fuse(model) : model, options);
+  const planner::Strategy strategy =
+      *planner::ParseStrategy(options.checkpoint);
+  planner::Program program = planner::ApplyStrategy(
+      planner::Differentiate(options.fuse ? planner::Fuse(model) : model,
+                             options),
+      strategy, options);
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;
+  parts.options.checkpoint = strategy.name;
   parts.batch = model.batch();
-  parts.schedule = Schedule(program);
+  parts.schedule = planner::MakeSchedule(program);
   planner::BufferSet set =
       planner::MakeBuffers(program, options, parts.schedule);
   std::vector<BufferRequest> requests;
@@ -113,7 +101,10 @@ Plan Build(const Model& model, const PlanOptions& options) {
   parts.statistics = std::move(program.statistics);
   parts.graph = std::move(program.graph);
   FindPeak(parts);
-  CountFlops(parts);
+  const planner::FlopCount flops =
+      planner::CountFlops(parts.graph, parts.schedule);
+  parts.flops_step = flops.step;
+  parts.flops_recompute = flops.recompute;
   parts.paper = planner::PaperAccounting(model, options.optimizer);
   return Plan(std::move(parts));
 }

@@ -49,7 +49,7 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   json["microbatch"] = plan.batch();
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
-  json["checkpoint"] = "none";
+  json["checkpoint"] = plan.options().checkpoint;
   json["threads"] = plan.options().threads;
   json["bytes"] = {
       {"arena", plan.arena_bytes()},     {"lower_bound", plan.lower_bound()},

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/checkpoint/checkpoint.h"
+
+#include "graph/op.h"
+#include "planner/checkpoint/chain.h"
+#include "planner/checkpoint/rewrite.h"
+#include "planner/checkpoint/script.h"
+#include "planner/checkpoint/segments.h"
+#include "planner/schedule.h"
+
+namespace thimble::planner {
+namespace {
+
+bool IsNormOrRelu(OpKind kind) {
+  return kind == OpKind::kBatchNormTrain || kind == OpKind::kRelu ||
+         kind == OpKind::kReluWithMask;
+}
+
+// Whole tensors behind batch norms and ReLUs are made again; masks stay.
+Script WithoutNorms(const Program& program, const Chain& chain) {
+  ScriptWriter writer(program, chain);
+  for (size_t s = 0; s < chain.stages.size(); ++s) writer.Forward(s, true);
+  for (const Stage& stage : chain.stages) {
+    for (OpId id : stage.forward) {
+      const Op& op = program.graph.op(id);
+      if (IsNormOrRelu(op.def->kind())) writer.Forget(op.outputs[0]);
+    }
+  }
+  for (size_t s = chain.stages.size(); s-- > 0;) writer.Backward(s);
+  return writer.Take();
+}
+
+}  // namespace
+
+Program ApplyStrategy(Program program, const Strategy& strategy,
+                      const PlanOptions& options) {
+  if (strategy.kind == Strategy::Kind::kNone || !options.training) {
+    return program;
+  }
+  const Chain chain = FindChain(program);
+  if (strategy.kind == Strategy::Kind::kNoBn) {
+    return Rewrite(program, WithoutNorms(program, chain));
+  }
+  const auto bytes = [&](const SegmentPlan& plan) {
+    return MostLiveBytes(Rewrite(program, WriteScript(program, chain, plan)),
+                         options);
+  };
+  const SegmentPlan plan = CutIntoSegments(program, chain, strategy, bytes);
+  return Rewrite(program, WriteScript(program, chain, plan));
+}
+
+}  // namespace thimble::planner
