@@ -22,13 +22,14 @@ class ChainFinder {
       (part == OpOrigin::Part::kForward ? forward_ : backward_).push_back(op);
     }
     FindLastReaders();
+    FindReadByBackward();
     FindWidths();
   }
 
   Chain Run() {
     std::vector<size_t> cuts;
     for (size_t p = 0; p + 1 < forward_.size(); ++p) {
-      if (width_[p] <= 1) cuts.push_back(p);
+      if (width_[p] <= 1 && CarriesWhatBackwardReads(p)) cuts.push_back(p);
     }
     CutLongPieces(cuts);
     Chain chain = MakeStages(cuts);
@@ -46,6 +47,28 @@ class ChainFinder {
     for (size_t p = 0; p < forward_.size(); ++p) {
       for (ValueId v : OpAt(p).inputs) last_reader_[v.i] = p;
     }
+  }
+
+  void FindReadByBackward() {
+    read_by_backward_.assign(program_.graph.values().size(), false);
+    for (OpId op : backward_) {
+      for (ValueId v : program_.graph.op(op).inputs) {
+        read_by_backward_[v.i] = true;
+      }
+    }
+  }
+
+  // To keep any other value, a batch norm's output say, would take bytes that
+  // no backward pass needs. REQUIRES: one value is carried on past `position`.
+  bool CarriesWhatBackwardReads(size_t position) const {
+    for (size_t p = position + 1; p-- > 0;) {
+      for (ValueId v : OpAt(p).outputs) {
+        if (IsRecomputable(program_, v) && last_reader_[v.i] > position) {
+          return read_by_backward_[v.i];
+        }
+      }
+    }
+    return false;
   }
 
   // width_[p]: how many values are carried on past position p.
@@ -130,8 +153,9 @@ class ChainFinder {
 
   const Program& program_;
   std::vector<OpId> forward_, backward_;
-  std::vector<size_t> last_reader_;  // per value: position of the op, else 0
-  std::vector<int> width_;           // per position
+  std::vector<size_t> last_reader_;     // per value: position of the op, else 0
+  std::vector<bool> read_by_backward_;  // per value
+  std::vector<int> width_;              // per position
   std::vector<size_t> stage_of_source_;
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A training pass as a chain of stages. Forward is cut where one value alone is
-// carried on (an articulation point of the graph), so that what stands behind a
-// cut can be computed again from that value, the inputs and the parameters:
+// carried on (an articulation point of the graph) and backward reads it anyway.
+// What stands behind a cut can be computed again from that value, the inputs
+// and the parameters:
 //
 //   images ──► stem ──x1──► block ──x2──► block ──x3──► … ──logits──► loss
 //
