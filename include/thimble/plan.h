@@ -85,6 +85,11 @@ struct PaperBytes {
   int64_t model = 0, optimizer = 0, activation = 0, total = 0;
 };
 
+struct PaperFigures {
+  PaperBytes bytes;
+  double flops_ratio = 1;  // with what is recomputed, over without
+};
+
 struct PlanParts {
   std::string model;
   Graph graph;  // executable ops of all phases
@@ -102,7 +107,7 @@ struct PlanParts {
   std::array<size_t, kRoles> peak_bytes{};  // by role, at peak_time
   int64_t flops_step = 0;                   // forward and backward as executed
   int64_t flops_recompute = 0;
-  PaperBytes paper;
+  std::optional<PaperFigures> paper;
 };
 
 class Plan {
@@ -135,7 +140,8 @@ class Plan {
   const Op& peak_op() const;
   int64_t flops_step() const { return parts_.flops_step; }
   int64_t flops_recompute() const { return parts_.flops_recompute; }
-  const PaperBytes& paper() const { return parts_.paper; }
+  // None for strategies that the paper does not name.
+  const std::optional<PaperFigures>& paper() const { return parts_.paper; }
 
   // REQUIRES: v belongs to graph().
   const Buffer& BufferOf(ValueId v) const;

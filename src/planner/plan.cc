@@ -105,7 +105,7 @@ Plan Build(const Model& model, const PlanOptions& options) {
       planner::CountFlops(parts.graph, parts.schedule);
   parts.flops_step = flops.step;
   parts.flops_recompute = flops.recompute;
-  parts.paper = planner::PaperAccounting(model, options.optimizer);
+  parts.paper = planner::PaperAccounting(model, options.optimizer, strategy);
   return Plan(std::move(parts));
 }
 

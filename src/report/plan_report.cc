@@ -56,11 +56,16 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
       {"model", shares.model},           {"optimizer", shares.optimizer},
       {"activation", shares.activation}, {"workspace", shares.workspace},
       {"input", shares.input},           {"statistics", shares.statistics}};
-  json["paper_bytes"] = {{"model", plan.paper().model},
-                         {"optimizer", plan.paper().optimizer},
-                         {"activation", plan.paper().activation},
-                         {"total", plan.paper().total}};
-  json["paper_flops_ratio"] = 1.0;  // `none` computes nothing twice
+  json["paper_bytes"] = nullptr;
+  json["paper_flops_ratio"] = nullptr;
+  if (plan.paper().has_value()) {
+    const PaperBytes& bytes = plan.paper()->bytes;
+    json["paper_bytes"] = {{"model", bytes.model},
+                           {"optimizer", bytes.optimizer},
+                           {"activation", bytes.activation},
+                           {"total", bytes.total}};
+    json["paper_flops_ratio"] = plan.paper()->flops_ratio;
+  }
   json["flops"] = {{"step", plan.flops_step()},
                    {"recompute", plan.flops_recompute()},
                    {"ratio", FlopsRatio(plan)}};
