@@ -98,6 +98,23 @@ TEST_F(CheckpointTest, EveryStrategyLearnsTheSameWeights) {
   }
 }
 
+TEST_F(CheckpointTest, AutoLearnsTheSameWeightsAtEveryBudget) {
+  const Model model = ModelOf("wrn-16-0.5", 4);
+  const Plan none = PlanOf(model, {});
+  const std::string weights = WeightsOf(none, /*poison=*/false);
+  const uint64_t most = none.arena_bytes();
+  const Result<Plan> smallest =
+      MakeClosestPlan(model, {.checkpoint = "auto", .budget = 0});
+  ASSERT_TRUE(smallest.ok());
+  const uint64_t least = smallest->arena_bytes();
+  ASSERT_LT(least, most);
+  for (uint64_t k = 0; k < 5; ++k) {
+    const uint64_t budget = least + (most - least) * k / 4;
+    const Plan plan = PlanOf(model, {.checkpoint = "auto", .budget = budget});
+    EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights) << budget;
+  }
+}
+
 TEST(Checkpoint, WithoutBatchNormsIsAsWithoutCheckpointsWhereTheyAreFused) {
   const Model model = ModelOf("wrn-16-0.5", 4);
   const Plan none = PlanOf(model, {});

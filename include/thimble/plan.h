@@ -39,8 +39,8 @@ struct PlanOptions {
   bool fuse = true;      // norm, ReLU and sums into the convolutions
   bool inplace = true;   // let ops overwrite inputs that they read last
   // What is dropped in forward and computed again for backward: none, no-bn,
-  // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve. Results do
-  // not depend on it.
+  // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve; or auto, the
+  // least work that the budget allows. Results do not depend on it.
   std::string checkpoint = "none";
   // Refuse a plan whose arena is larger.
   std::optional<uint64_t> budget;
@@ -161,6 +161,10 @@ class Plan {
 // every buffer. Fails where the options are impossible or the budget too small;
 // the message then names the op at the peak and the budgets that would do.
 Result<Plan> MakePlan(const Model& model, const PlanOptions& options);
+
+// As MakePlan, but what is over the budget is given too, for reports. With
+// `auto` it then is the plan that takes the fewest bytes.
+Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options);
 
 // Ok where the arena fits; else names the peak and the budgets that would do.
 Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget);

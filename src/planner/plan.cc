@@ -144,9 +144,13 @@ const Buffer& Plan::BufferOf(ValueId v) const {
 
 std::string Plan::Explain() const {
   std::string text = fmt::format(
-      "plan {} batch {} threads {}\narena {} lower_bound {} peak '{}' at {}\n",
-      parts_.model, parts_.batch, parts_.options.threads, parts_.arena_bytes,
-      parts_.lower_bound, peak_op().name, parts_.peak_time);
+      "plan {} batch {} threads {}{}\narena {} lower_bound {} peak '{}' at "
+      "{}\n",
+      parts_.model, parts_.batch, parts_.options.threads,
+      parts_.options.checkpoint == "none"
+          ? ""
+          : " checkpoint " + parts_.options.checkpoint,
+      parts_.arena_bytes, parts_.lower_bound, peak_op().name, parts_.peak_time);
   for (size_t role = 0; role < kRoles; ++role) {
     text += fmt::format("  {:<20} {}\n", RoleName(static_cast<Role>(role)),
                         parts_.peak_bytes[role]);
@@ -176,24 +180,39 @@ Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
       plan.model(), plan.batch(), threads, threads == 1 ? "" : "s",
       FormatBytesUp(plan.arena_bytes()), FormatBytes(budget),
       plan.peak_op().name, PeakByRole(plan), plan.arena_bytes());
+  const auto smallest = [&](int with_threads, const char* strategy) {
+    PlanOptions other = plan.options();
+    other.threads = with_threads;
+    other.checkpoint = strategy;
+    other.budget = 0;  // of `auto`, what takes the fewest bytes
+    return Build(model, other).arena_bytes();
+  };
+  const std::string& strategy = plan.options().checkpoint;
   if (threads > 1) {
-    PlanOptions one = plan.options();
-    one.threads = 1;
     message += fmt::format(", with --threads 1 it is {} bytes",
-                           Build(model, one).arena_bytes());
+                           smallest(1, strategy.c_str()));
+  }
+  if (plan.options().training && strategy != "auto") {
+    message += fmt::format(", with --checkpoint auto it is {} bytes",
+                           smallest(threads, "auto"));
   }
   return Status::Failed(message + "; a smaller --batch takes less");
 }
 
-Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
+Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options) {
   Status status = CheckOptions(options);
   if (!status.ok()) return status;
   Plan plan = Build(model, options);
 #ifndef NDEBUG
   TH_CHECK(ValidatePlan(plan).ok());
 #endif
-  if (options.budget.has_value()) {
-    status = CheckBudget(model, plan, *options.budget);
+  return plan;
+}
+
+Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
+  Result<Plan> plan = MakeClosestPlan(model, options);
+  if (plan.ok() && options.budget.has_value()) {
+    Status status = CheckBudget(model, *plan, *options.budget);
     if (!status.ok()) return status;
   }
   return plan;

@@ -6,6 +6,19 @@
 #include "planner/place/place.h"
 
 namespace thimble::planner {
+namespace {
+
+std::vector<BufferRequest> RequestsOf(const Program& program,
+                                      const PlanOptions& options) {
+  std::vector<ScheduledOp> schedule = MakeSchedule(program);
+  std::vector<BufferRequest> requests;
+  for (const Buffer& b : MakeBuffers(program, options, schedule).buffers) {
+    requests.push_back({b.live, b.bytes});
+  }
+  return requests;
+}
+
+}  // namespace
 
 std::vector<ScheduledOp> MakeSchedule(const Program& program) {
   std::vector<ScheduledOp> schedule;
@@ -20,12 +33,11 @@ std::vector<ScheduledOp> MakeSchedule(const Program& program) {
 }
 
 size_t MostLiveBytes(const Program& program, const PlanOptions& options) {
-  std::vector<ScheduledOp> schedule = MakeSchedule(program);
-  std::vector<BufferRequest> requests;
-  for (const Buffer& b : MakeBuffers(program, options, schedule).buffers) {
-    requests.push_back({b.live, b.bytes});
-  }
-  return LowerBound(requests);
+  return LowerBound(RequestsOf(program, options));
+}
+
+size_t PlacedBytes(const Program& program, const PlanOptions& options) {
+  return PlacePortfolio(RequestsOf(program, options)).bytes;
 }
 
 FlopCount CountFlops(const Graph& graph,

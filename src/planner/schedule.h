@@ -18,6 +18,9 @@ std::vector<ScheduledOp> MakeSchedule(const Program& program);
 // Most bytes live at one time: the least arena that could do.
 size_t MostLiveBytes(const Program& program, const PlanOptions& options);
 
+// The arena that it gets.
+size_t PlacedBytes(const Program& program, const PlanOptions& options);
+
 struct FlopCount {
   int64_t step = 0;       // forward and backward as executed
   int64_t recompute = 0;  // the part of it that repeats forward

@@ -113,9 +113,12 @@ std::string PlanTable(const Plan& plan) {
     text += fmt::format("    {:<26} {:>12}   {}\n", live[i]->name,
                         FormatBytes(live[i]->bytes), RoleName(live[i]->role));
   }
-  text += fmt::format("\n  {:.3g} MFLOP per image, forward and backward\n",
-                      static_cast<double>(plan.flops_step()) /
-                          static_cast<double>(plan.batch()) / 1e6);
+  const auto per_image = static_cast<double>(plan.flops_step()) /
+                         static_cast<double>(plan.batch()) / 1e6;
+  text += fmt::format(
+      "\n  {:.4g} MFLOP per image, forward and backward; {:.3f} times as many "
+      "as with nothing computed twice (checkpoint {})\n",
+      per_image, FlopsRatio(plan), plan.options().checkpoint);
   return text;
 }
 

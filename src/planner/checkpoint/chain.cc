@@ -161,6 +161,29 @@ class ChainFinder {
 
 }  // namespace
 
+Chain MergeStages(const Chain& chain, size_t most) {
+  const size_t n = chain.stages.size();
+  const size_t groups = std::min(n, most);
+  Chain merged;
+  for (size_t g = 0; g < groups; ++g) {
+    const size_t begin = n * g / groups;
+    const size_t end = n * (g + 1) / groups;
+    Stage all;
+    for (size_t s = begin; s < end; ++s) {
+      const Stage& stage = chain.stages[s];
+      all.forward.insert(all.forward.end(), stage.forward.begin(),
+                         stage.forward.end());
+      // Backward runs from the last to the first.
+      all.backward.insert(all.backward.begin(), stage.backward.begin(),
+                          stage.backward.end());
+      all.branches = all.branches || stage.branches;
+    }
+    all.carried = chain.stages[end - 1].carried;
+    merged.stages.push_back(std::move(all));
+  }
+  return merged;
+}
+
 bool IsRecomputable(const Program& program, ValueId v) {
   const Value& value = program.graph.value(v);
   return value.role == Role::kActivation && value.producer.valid() &&

@@ -33,6 +33,9 @@ struct Chain {
 // REQUIRES: the program trains and nothing in it runs twice.
 Chain FindChain(const Program& program);
 
+// Neighbours merged until there are at most `most` stages.
+Chain MergeStages(const Chain& chain, size_t most);
+
 // Whether the forward pass makes `v` and could make it again: state, inputs and
 // statistics are always there.
 bool IsRecomputable(const Program& program, ValueId v);

@@ -2,6 +2,7 @@
 #include "planner/checkpoint/checkpoint.h"
 
 #include "graph/op.h"
+#include "planner/checkpoint/auto.h"
 #include "planner/checkpoint/chain.h"
 #include "planner/checkpoint/rewrite.h"
 #include "planner/checkpoint/script.h"
@@ -19,7 +20,7 @@ bool IsNormOrRelu(OpKind kind) {
 // Whole tensors behind batch norms and ReLUs are made again; masks stay.
 Script WithoutNorms(const Program& program, const Chain& chain) {
   ScriptWriter writer(program, chain);
-  for (size_t s = 0; s < chain.stages.size(); ++s) writer.Forward(s, true);
+  for (size_t s = 0; s < chain.stages.size(); ++s) writer.ForwardAndKeep(s);
   for (const Stage& stage : chain.stages) {
     for (OpId id : stage.forward) {
       const Op& op = program.graph.op(id);
@@ -30,23 +31,39 @@ Script WithoutNorms(const Program& program, const Chain& chain) {
   return writer.Take();
 }
 
+// Everything in the order of the program.
+Script WithoutRecomputation(const Program& program) {
+  return program.phases[static_cast<size_t>(Phase::kMicrobatch)];
+}
+
 }  // namespace
+
+Script ScriptOf(const Program& program, const Chain& chain,
+                const Strategy& strategy, const PlanOptions& options) {
+  if (strategy.kind == Strategy::Kind::kNone) {
+    return WithoutRecomputation(program);
+  }
+  if (strategy.kind == Strategy::Kind::kNoBn) {
+    return WithoutNorms(program, chain);
+  }
+  const auto bytes = [&](const SegmentPlan& plan) {
+    return MostLiveBytes(Rewrite(program, WriteScript(program, chain, plan)),
+                         options);
+  };
+  return WriteScript(program, chain,
+                     CutIntoSegments(program, chain, strategy, bytes));
+}
 
 Program ApplyStrategy(Program program, const Strategy& strategy,
                       const PlanOptions& options) {
   if (strategy.kind == Strategy::Kind::kNone || !options.training) {
     return program;
   }
-  const Chain chain = FindChain(program);
-  if (strategy.kind == Strategy::Kind::kNoBn) {
-    return Rewrite(program, WithoutNorms(program, chain));
+  if (strategy.kind == Strategy::Kind::kAuto) {
+    return ChooseWithinBudget(program, options);
   }
-  const auto bytes = [&](const SegmentPlan& plan) {
-    return MostLiveBytes(Rewrite(program, WriteScript(program, chain, plan)),
-                         options);
-  };
-  const SegmentPlan plan = CutIntoSegments(program, chain, strategy, bytes);
-  return Rewrite(program, WriteScript(program, chain, plan));
+  return Rewrite(program,
+                 ScriptOf(program, FindChain(program), strategy, options));
 }
 
 }  // namespace thimble::planner

@@ -6,6 +6,13 @@
 #include "base/check.h"
 
 namespace thimble::planner {
+namespace {
+
+bool Contains(std::span<const ValueId> values, ValueId v) {
+  return std::find(values.begin(), values.end(), v) != values.end();
+}
+
+}  // namespace
 
 ScriptWriter::ScriptWriter(const Program& program, const Chain& chain)
     : program_(program), chain_(chain) {
@@ -37,20 +44,23 @@ bool ScriptWriter::IsThere(std::span<const ValueId> values) const {
                      [this](ValueId v) { return there_[v.i]; });
 }
 
-void ScriptWriter::Forward(size_t stage, bool keep_all) {
-  const Stage& s = chain_.stages[stage];
-  made_.clear();
+void ScriptWriter::ForwardAndKeep(size_t stage) {
   if (!has_run_[stage]) {
     has_run_[stage] = true;
-    for (OpId op : s.forward) Run(op);
+    for (OpId op : chain_.stages[stage].forward) Run(op);
   } else {
-    for (ValueId v : s.carried) Ensure(v);
+    for (ValueId v : chain_.stages[stage].carried) Ensure(v);
   }
-  if (keep_all) return;
+}
+
+void ScriptWriter::Forward(size_t stage, std::span<const ValueId> keep) {
+  made_.clear();
+  ForwardAndKeep(stage);
+  for (ValueId v : keep) Ensure(v);
+  const std::vector<ValueId>& carried = chain_.stages[stage].carried;
   for (ValueId v : made_) {
-    if (std::find(s.carried.begin(), s.carried.end(), v) == s.carried.end()) {
-      Forget(v);
-    }
+    if (Contains(carried, v) || Contains(keep, v)) continue;
+    Forget(v);
   }
 }
 
@@ -58,11 +68,10 @@ void ScriptWriter::Advance(size_t begin, size_t end) {
   TH_CHECK(begin < end);
   if (has_run_[end - 1] && IsThere(chain_.stages[end - 1].carried)) return;
   for (size_t s = begin; s < end; ++s) {
-    Forward(s, /*keep_all=*/false);
+    Forward(s, {});
     if (s == begin) continue;
-    const std::vector<ValueId>& now = chain_.stages[s].carried;
     for (ValueId v : chain_.stages[s - 1].carried) {
-      if (std::find(now.begin(), now.end(), v) == now.end()) Forget(v);
+      if (!Contains(chain_.stages[s].carried, v)) Forget(v);
     }
   }
 }
@@ -81,7 +90,7 @@ class SegmentWriter {
 
   Script Write() {
     FirstPass(plan_.root);
-    for (size_t s = plan_.root.end; s < stages_; ++s) writer_.Forward(s, true);
+    for (size_t s = plan_.root.end; s < stages_; ++s) writer_.ForwardAndKeep(s);
     for (size_t s = stages_; s-- > plan_.root.end;) writer_.Backward(s);
     Backward(plan_.root);
     return writer_.Take();
@@ -95,7 +104,7 @@ class SegmentWriter {
         return;
       }
       for (size_t s = segment.begin; s < segment.end; ++s) {
-        writer_.Forward(s, true);
+        writer_.ForwardAndKeep(s);
       }
       return;
     }

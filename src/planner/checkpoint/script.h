@@ -23,19 +23,20 @@ class ScriptWriter {
   // Both must outlive the writer.
   ScriptWriter(const Program& program, const Chain& chain);
 
-  // Has what `stage` carries on. The first time all of its ops run, later only
-  // those that are needed. Everything else that was made on the way is
-  // forgotten, unless `keep_all`.
-  void Forward(size_t stage, bool keep_all);
+  // Has what `stage` carries on, and `keep`. The first time all of its ops run,
+  // later only those that are needed. Everything else that was made on the way
+  // is forgotten.
+  void Forward(size_t stage, std::span<const ValueId> keep);
+  // The same, and nothing is forgotten.
+  void ForwardAndKeep(size_t stage);
   // Runs stages [begin, end) and remembers what the last of them carries on,
   // not what is carried between them. REQUIRES: what stage begin − 1 carries on
   // is remembered.
   void Advance(size_t begin, size_t end);
   void Backward(size_t stage);
 
-  void Remember(ValueId v) { there_[v.i] = true; }
   void Forget(ValueId v) { there_[v.i] = false; }
-  bool IsThere(ValueId v) const { return there_[v.i]; }
+  bool HasRun(size_t stage) const { return has_run_[stage]; }
 
   Script Take() { return std::move(script_); }
 

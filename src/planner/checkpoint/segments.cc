@@ -194,6 +194,7 @@ SegmentPlan CutIntoSegments(const Program& program, const Chain& chain,
       return CutForRevolve(chain, m);
     case Strategy::Kind::kNone:
     case Strategy::Kind::kNoBn:
+    case Strategy::Kind::kAuto:
       break;
   }
   TH_CHECK(false && "a strategy without segments");

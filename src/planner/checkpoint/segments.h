@@ -15,8 +15,8 @@ namespace thimble::planner {
 // Bytes that a way to cut takes: the most that are live at one time.
 using SegmentCost = std::function<size_t(const SegmentPlan&)>;
 
-// REQUIRES: a kind that cuts, neither kNone nor kNoBn. `cost` is asked where a
-// strategy searches (kSqrt).
+// REQUIRES: a kind that cuts, none of kNone, kNoBn and kAuto. `cost` is asked
+// where a strategy searches (kSqrt).
 SegmentPlan CutIntoSegments(const Program& program, const Chain& chain,
                             const Strategy& strategy, const SegmentCost& cost);
 

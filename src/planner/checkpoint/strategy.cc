@@ -29,6 +29,7 @@ constexpr Family kFamilies[] = {
     {"sqrt", Kind::kSqrt, Number::kNone, false},
     {"recursive", Kind::kRecursive, Number::kNeeded, false},
     {"revolve", Kind::kRevolve, Number::kOptional, false},
+    {"auto", Kind::kAuto, Number::kNone, false},
 };
 
 constexpr int64_t kMaxNumber = 1'000'000;
@@ -63,7 +64,7 @@ std::optional<Strategy> ParseAs(const Family& family, std::string_view name) {
 
 std::string KnownStrategies() {
   return "none, no-bn, every-M, residual-M, residual-M* (or residual-Ms), "
-         "sqrt, recursive-K, revolve (or revolve-S)";
+         "sqrt, recursive-K, revolve (or revolve-S), auto";
 }
 
 Result<Strategy> ParseStrategy(const std::string& name) {

@@ -19,6 +19,7 @@ struct Strategy {
     kSqrt,       // cuts by Chen et al.'s search over segment sizes
     kRecursive,  // K cuts, and in each part again
     kRevolve,    // binomial: M slots, or the fewest for two repetitions
+    kAuto,       // what fits the budget with the least work
   };
   Kind kind = Kind::kNone;
   int64_t m = 0;      // 0 where the name has no number
