@@ -70,9 +70,9 @@ class Fragment {
 };
 
 // Most bytes of activations, gradients and scratch while a fragment runs.
-class PaperRun {
+class DryRun {
  public:
-  PaperRun(const Program& program, const PlanOptions& options)
+  DryRun(const Program& program, const PlanOptions& options)
       : program_(program), options_(options) {
     local_.assign(program.graph.values().size(), kUnknown);
   }
@@ -371,7 +371,7 @@ class ChainMeter {
   const Program& program_;
   const Chain& chain_;
   Fragment fragment_;
-  PaperRun run_;
+  DryRun run_;
   std::vector<size_t> last_stage_;  // per value; none: the number of stages
   std::vector<int64_t> learned_;    // of the stages from s on
   std::vector<int64_t> waiting_;    // gradients of activations, per stage
