@@ -11,6 +11,7 @@
 
 #include "thimble/data.h"
 #include "thimble/model.h"
+#include "thimble/network.h"
 #include "thimble/plan.h"
 #include "thimble/trainer.h"
 
@@ -157,6 +158,49 @@ TEST(Checkpoint, ChainsWithoutBranchesAreCutToo) {
     const Plan plan = PlanOf(*model, {.checkpoint = strategy});
     EXPECT_LT(plan.arena_bytes(), none.arena_bytes()) << strategy;
     EXPECT_GT(plan.flops_recompute(), none.flops_recompute()) << strategy;
+  }
+}
+
+// Two streams that feed each other, as a recurrent network's state: nowhere but
+// at the ends is one value alone carried on.
+Model TwoStreams(const ImageLayer& layer, int64_t batch) {
+  constexpr int kSteps = 40;
+  constexpr int64_t kFeatures = 8;
+  Network net("streams", batch);
+  const ValueId images = net.Flatten(net.Images(layer));
+  ValueId h = net.Linear("h", images, kFeatures);
+  ValueId c = net.Linear("c", images, kFeatures);
+  for (int t = 0; t < kSteps; ++t) {
+    const std::string name = std::to_string(t);
+    const ValueId made = net.Linear("h" + name, h, kFeatures);
+    h = net.Relu(net.Add(made, c));
+    c = net.Relu(net.Linear("c" + name, c, kFeatures, /*bias=*/false));
+  }
+  Result<Model> model = net.Finish(net.Linear("head", net.Add(h, c), 10));
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return *std::move(model);
+}
+
+TEST(Checkpoint, NetworksThatCarryAStateAreCutAtEveryStep) {
+  const Model model =
+      TwoStreams({.channels = 1, .height = 2, .width = 2}, 1000);
+  const size_t none = PlanOf(model, {}).arena_bytes();
+  for (const std::string strategy : {"sqrt", "recursive-1", "revolve"}) {
+    const Plan plan = PlanOf(model, {.checkpoint = strategy});
+    EXPECT_LT(3 * plan.arena_bytes(), none) << strategy;
+  }
+  const Result<Plan> least =
+      MakeClosestPlan(model, {.checkpoint = "auto", .budget = 0});
+  ASSERT_TRUE(least.ok());
+  EXPECT_LT(5 * least->arena_bytes(), none);
+}
+
+TEST_F(CheckpointTest, NetworksThatCarryAStateLearnTheSameWeights) {
+  const Model model = TwoStreams(kCifar, 4);
+  const std::string weights = WeightsOf(PlanOf(model, {}), /*poison=*/false);
+  for (const std::string strategy : {"sqrt", "recursive-1", "revolve"}) {
+    const Plan plan = PlanOf(model, {.checkpoint = strategy});
+    EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights) << strategy;
   }
 }
 

@@ -46,7 +46,10 @@ class Oracle {
     int next;        // the stage whose backward is next
     uint32_t there;  // bit k: the input of stage k
     Saves saves;
-    auto operator<=>(const State&) const = default;
+    friend bool operator<(const State& a, const State& b) {
+      return std::tie(a.next, a.there, a.saves) <
+             std::tie(b.next, b.there, b.saves);
+    }
   };
 
   int64_t Held(const State& state, int but) const {
@@ -125,8 +128,14 @@ class Oracle {
 
   const std::vector<StageCosts>& stages_;
   std::map<State, int64_t> best_;
-  using Entry = std::pair<int64_t, State>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+  struct Entry {
+    int64_t cost;
+    State state;
+    friend bool operator<(const Entry& a, const Entry& b) {
+      return a.cost > b.cost;  // the cheapest on top
+    }
+  };
+  std::priority_queue<Entry> queue_;
 };
 
 // Numbers as stages have them: peaks hold what they must.

@@ -248,6 +248,11 @@ class ChainMeter {
         for (ValueId v : program_.graph.op(op).inputs) last_stage_[v.i] = s;
       }
     }
+    // A gradient that other stages add to is none yet.
+    is_learned_.assign(program_.graph.values().size(), false);
+    for (const ParameterState& p : program_.parameters) {
+      if (p.gradient.valid()) is_learned_[p.gradient.i] = true;
+    }
     learned_.assign(n + 1, 0);
     waiting_.assign(n, 0);
     for (size_t s = n; s-- > 0;) {
@@ -256,8 +261,7 @@ class ChainMeter {
         for (ValueId v : program_.graph.op(op).outputs) {
           const ValueId one[] = {v};
           const int64_t bytes = BytesOf(one);
-          const Role role = program_.graph.value(v).role;
-          if (role == Role::kGradient) {
+          if (is_learned_[v.i]) {
             learned_[s] += bytes;
             continue;
           }
@@ -273,8 +277,7 @@ class ChainMeter {
     std::vector<ValueId> after;
     for (OpId op : chain_.stages[stage].backward) {
       for (ValueId v : program_.graph.op(op).outputs) {
-        const bool learned = program_.graph.value(v).role == Role::kGradient;
-        if (learned || last_stage_[v.i] < stage) after.push_back(v);
+        if (is_learned_[v.i] || last_stage_[v.i] < stage) after.push_back(v);
       }
     }
     return after;
@@ -373,7 +376,8 @@ class ChainMeter {
   Fragment fragment_;
   DryRun run_;
   std::vector<size_t> last_stage_;  // per value; none: the number of stages
-  std::vector<int64_t> learned_;    // of the stages from s on
+  std::vector<bool> is_learned_;    // per value: a parameter's gradient
+  std::vector<int64_t> learned_;    // bytes of them, of the stages from s on
   std::vector<int64_t> waiting_;    // gradients of activations, per stage
 };
 
