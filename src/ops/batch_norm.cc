@@ -83,6 +83,10 @@ void BatchNorm::Gradient(GradientContext& context) const {
   if (context.wanted[0]) context.grad_inputs[0] = made[2];
 }
 
+RepeatForm BatchNormTrain::Repeat() const {
+  return {std::make_shared<BatchNormApply>(epsilon_), true};
+}
+
 Result<std::vector<ValueSpec>> BatchNormTrain::Infer(
     std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{inputs[0], PerChannel(inputs[0]),

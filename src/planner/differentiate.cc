@@ -17,7 +17,11 @@ class ProgramEmitter final : public Emitter {
  public:
   explicit ProgramEmitter(Program& program) : program_(program) {}
 
-  void set_phase(Phase phase) { phase_ = phase; }
+  void set_phase(Phase phase) {
+    phase_ = phase;
+    origin_ = {};
+  }
+  void set_origin(const OpOrigin& origin) { origin_ = origin; }
 
   const Graph& graph() const override { return program_.graph; }
 
@@ -28,6 +32,7 @@ class ProgramEmitter final : public Emitter {
                                      std::move(inputs), role);
     TH_CHECK(made.ok());  // the model's graph was already checked
     program_.phases[static_cast<size_t>(phase_)].push_back(id);
+    program_.origins.push_back(origin_);
     return *made;
   }
 
@@ -66,6 +71,7 @@ class ProgramEmitter final : public Emitter {
  private:
   Program& program_;
   Phase phase_ = Phase::kMicrobatch;
+  OpOrigin origin_;
   std::vector<std::pair<ValueId, ValueId>> commits_;
   std::vector<std::pair<ValueId, ValuePair>> moments_;
 };
@@ -165,6 +171,9 @@ class Differentiator {
     saved_.assign(source().ops().size(), {});
     for (size_t k = 0; k < source().ops().size(); ++k) {
       const Op& op = source().ops()[k];
+      if (mode == Mode::kTrain) {
+        emit_.set_origin({OpOrigin::Part::kForward, static_cast<uint32_t>(k)});
+      }
       std::vector<ValueId> inputs;
       for (ValueId v : op.inputs) inputs.push_back(current_[v.i]);
       const std::string name = prefix + op.name;
@@ -195,7 +204,9 @@ class Differentiator {
                                 std::ranges::any_of(op.outputs, [&](ValueId v) {
                                   return gradient_[v.i].valid();
                                 });
-      if (reaches_loss) BackwardOf(op, saved_[k]);
+      if (!reaches_loss) continue;
+      emit_.set_origin({OpOrigin::Part::kBackward, static_cast<uint32_t>(k)});
+      BackwardOf(op, saved_[k]);
     }
     for (ParameterState& state : program_.parameters) {
       // Found by position: CopyState made them in the order of the values.

@@ -10,10 +10,13 @@
 #include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/buffers.h"
+#include "planner/checkpoint/checkpoint.h"
+#include "planner/checkpoint/strategy.h"
 #include "planner/fuse.h"
 #include "planner/paper.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
+#include "planner/schedule.h"
 #include "thimble/size.h"
 
 namespace thimble {
@@ -38,17 +41,7 @@ Status CheckOptions(const PlanOptions& options) {
   if (o.nesterov && o.momentum == 0.0f) {
     return Status::Usage("Nesterov's step needs a momentum above 0");
   }
-  return Status::Ok();
-}
-
-std::vector<ScheduledOp> Schedule(const planner::Program& program) {
-  std::vector<ScheduledOp> schedule;
-  for (size_t phase = 0; phase < kPhases; ++phase) {
-    for (OpId op : program.phases[phase]) {
-      schedule.push_back({op, static_cast<Phase>(phase), std::nullopt});
-    }
-  }
-  return schedule;
+  return planner::ParseStrategy(options.checkpoint).status();
 }
 
 // Live bytes by role at the moment with most of them.
@@ -77,25 +70,20 @@ void FindPeak(PlanParts& parts) {
   TH_CHECK(static_cast<int64_t>(parts.lower_bound) == most);
 }
 
-void CountFlops(PlanParts& parts) {
-  for (const ScheduledOp& s : parts.schedule) {
-    if (s.phase != Phase::kMicrobatch) continue;
-    const Op& op = parts.graph.op(s.op);
-    const std::vector<ValueSpec> inputs = parts.graph.InputSpecs(op);
-    const std::vector<ValueSpec> outputs = parts.graph.OutputSpecs(op);
-    parts.flops_step += op.def->Flops(inputs, outputs);
-    parts.flops_recompute += op.def->RecomputeFlops(inputs, outputs);
-  }
-}
-
+// REQUIRES: CheckOptions accepts the options.
 Plan Build(const Model& model, const PlanOptions& options) {
-  planner::Program program = planner::Differentiate(
-      options.fuse ? planner::Fuse(model) : model, options);
+  const planner::Strategy strategy =
+      *planner::ParseStrategy(options.checkpoint);
+  planner::Program program = planner::ApplyStrategy(
+      planner::Differentiate(options.fuse ? planner::Fuse(model) : model,
+                             options),
+      strategy, options);
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;
+  parts.options.checkpoint = strategy.name;
   parts.batch = model.batch();
-  parts.schedule = Schedule(program);
+  parts.schedule = planner::MakeSchedule(program);
   planner::BufferSet set =
       planner::MakeBuffers(program, options, parts.schedule);
   std::vector<BufferRequest> requests;
@@ -113,8 +101,11 @@ Plan Build(const Model& model, const PlanOptions& options) {
   parts.statistics = std::move(program.statistics);
   parts.graph = std::move(program.graph);
   FindPeak(parts);
-  CountFlops(parts);
-  parts.paper = planner::PaperAccounting(model, options.optimizer);
+  const planner::FlopCount flops =
+      planner::CountFlops(parts.graph, parts.schedule);
+  parts.flops_step = flops.step;
+  parts.flops_recompute = flops.recompute;
+  parts.paper = planner::PaperAccounting(model, options.optimizer, strategy);
   return Plan(std::move(parts));
 }
 
@@ -153,9 +144,13 @@ const Buffer& Plan::BufferOf(ValueId v) const {
 
 std::string Plan::Explain() const {
   std::string text = fmt::format(
-      "plan {} batch {} threads {}\narena {} lower_bound {} peak '{}' at {}\n",
-      parts_.model, parts_.batch, parts_.options.threads, parts_.arena_bytes,
-      parts_.lower_bound, peak_op().name, parts_.peak_time);
+      "plan {} batch {} threads {}{}\narena {} lower_bound {} peak '{}' at "
+      "{}\n",
+      parts_.model, parts_.batch, parts_.options.threads,
+      parts_.options.checkpoint == "none"
+          ? ""
+          : " checkpoint " + parts_.options.checkpoint,
+      parts_.arena_bytes, parts_.lower_bound, peak_op().name, parts_.peak_time);
   for (size_t role = 0; role < kRoles; ++role) {
     text += fmt::format("  {:<20} {}\n", RoleName(static_cast<Role>(role)),
                         parts_.peak_bytes[role]);
@@ -185,24 +180,39 @@ Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
       plan.model(), plan.batch(), threads, threads == 1 ? "" : "s",
       FormatBytesUp(plan.arena_bytes()), FormatBytes(budget),
       plan.peak_op().name, PeakByRole(plan), plan.arena_bytes());
+  const auto smallest = [&](int with_threads, const char* strategy) {
+    PlanOptions other = plan.options();
+    other.threads = with_threads;
+    other.checkpoint = strategy;
+    other.budget = 0;  // of `auto`, what takes the fewest bytes
+    return Build(model, other).arena_bytes();
+  };
+  const std::string& strategy = plan.options().checkpoint;
   if (threads > 1) {
-    PlanOptions one = plan.options();
-    one.threads = 1;
     message += fmt::format(", with --threads 1 it is {} bytes",
-                           Build(model, one).arena_bytes());
+                           smallest(1, strategy.c_str()));
+  }
+  if (plan.options().training && strategy != "auto") {
+    message += fmt::format(", with --checkpoint auto it is {} bytes",
+                           smallest(threads, "auto"));
   }
   return Status::Failed(message + "; a smaller --batch takes less");
 }
 
-Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
+Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options) {
   Status status = CheckOptions(options);
   if (!status.ok()) return status;
   Plan plan = Build(model, options);
 #ifndef NDEBUG
   TH_CHECK(ValidatePlan(plan).ok());
 #endif
-  if (options.budget.has_value()) {
-    status = CheckBudget(model, plan, *options.budget);
+  return plan;
+}
+
+Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
+  Result<Plan> plan = MakeClosestPlan(model, options);
+  if (plan.ok() && options.budget.has_value()) {
+    Status status = CheckBudget(model, *plan, *options.budget);
     if (!status.ok()) return status;
   }
   return plan;
