@@ -14,12 +14,43 @@
 #include "planner/paper.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
+#include "planner/rebatch.h"
 #include "thimble/size.h"
 
 namespace thimble {
 namespace {
 
 using planner::BufferRequest;
+
+// The largest divisor of `batch` up to `most`.
+int64_t DivisorUpTo(int64_t batch, int64_t most) {
+  int64_t divisor = std::clamp<int64_t>(most, 1, batch);
+  while (batch % divisor != 0) --divisor;
+  return divisor;
+}
+
+int64_t MicrobatchOf(const Model& model, const PlanOptions& options) {
+  return options.microbatch > 0 ? options.microbatch : model.batch();
+}
+
+Status CheckDivides(const char* what, int64_t images, const char* of,
+                    int64_t whole) {
+  if (images >= 0 && images <= whole && (images == 0 || whole % images == 0)) {
+    return Status::Ok();
+  }
+  return Status::Usage(
+      fmt::format("a {} of {} images does not divide the {} of {}; {} would",
+                  what, images, of, whole, DivisorUpTo(whole, images)));
+}
+
+Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
+  Status status =
+      CheckDivides("microbatch", options.microbatch, "batch", model.batch());
+  if (!status.ok()) return status;
+  return CheckDivides("ghost batch", options.ghost_batch,
+                      options.microbatch > 0 ? "microbatch" : "batch",
+                      MicrobatchOf(model, options));
+}
 
 Status CheckOptions(const PlanOptions& options) {
   if (options.threads < 1 || options.threads > ThreadPool::kMaxThreads) {
@@ -86,15 +117,21 @@ void CountFlops(PlanParts& parts) {
     parts.flops_step += op.def->Flops(inputs, outputs);
     parts.flops_recompute += op.def->RecomputeFlops(inputs, outputs);
   }
+  const int64_t passes = parts.batch / parts.microbatch;
+  parts.flops_step *= passes;
+  parts.flops_recompute *= passes;
 }
 
-Plan Build(const Model& model, const PlanOptions& options) {
-  planner::Program program = planner::Differentiate(
-      options.fuse ? planner::Fuse(model) : model, options);
+Plan Build(const Model& whole, const PlanOptions& options) {
+  const Model model = planner::Rebatch(whole, MicrobatchOf(whole, options));
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;
-  parts.batch = model.batch();
+  parts.batch = whole.batch();
+  parts.microbatch = model.batch();
+  planner::Program program =
+      planner::Differentiate(options.fuse ? planner::Fuse(model) : model,
+                             options, parts.batch / parts.microbatch);
   parts.schedule = Schedule(program);
   planner::BufferSet set =
       planner::MakeBuffers(program, options, parts.schedule);
@@ -106,6 +143,7 @@ Plan Build(const Model& model, const PlanOptions& options) {
   }
   parts.buffers = std::move(set.buffers);
   parts.buffer_of = std::move(set.buffer_of);
+  parts.carried = std::move(set.carried);
   parts.arena_bytes = placement.bytes;
   parts.train = program.train;
   parts.evaluate = program.evaluate;
@@ -116,6 +154,18 @@ Plan Build(const Model& model, const PlanOptions& options) {
   CountFlops(parts);
   parts.paper = planner::PaperAccounting(model, options.optimizer);
   return Plan(std::move(parts));
+}
+
+// What a step's passes are, where they are not simply the batch.
+std::string PassesText(const Plan& plan) {
+  std::string text;
+  if (plan.microbatches() > 1) {
+    text += fmt::format(" microbatch {}", plan.microbatch());
+  }
+  if (plan.options().ghost_batch > 0) {
+    text += fmt::format(" ghost-batch {}", plan.options().ghost_batch);
+  }
+  return text;
 }
 
 std::string PeakByRole(const Plan& plan) {
@@ -153,9 +203,10 @@ const Buffer& Plan::BufferOf(ValueId v) const {
 
 std::string Plan::Explain() const {
   std::string text = fmt::format(
-      "plan {} batch {} threads {}\narena {} lower_bound {} peak '{}' at {}\n",
-      parts_.model, parts_.batch, parts_.options.threads, parts_.arena_bytes,
-      parts_.lower_bound, peak_op().name, parts_.peak_time);
+      "plan {} batch {}{} threads {}\narena {} lower_bound {} peak '{}' at "
+      "{}\n",
+      parts_.model, parts_.batch, PassesText(*this), parts_.options.threads,
+      parts_.arena_bytes, parts_.lower_bound, peak_op().name, parts_.peak_time);
   for (size_t role = 0; role < kRoles; ++role) {
     text += fmt::format("  {:<20} {}\n", RoleName(static_cast<Role>(role)),
                         parts_.peak_bytes[role]);
@@ -179,23 +230,28 @@ Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
   if (plan.arena_bytes() <= budget) return Status::Ok();
   const int threads = plan.options().threads;
   std::string message = fmt::format(
-      "the plan of {} at batch {} with {} thread{} needs {}, the budget is {}; "
-      "the peak stands at op '{}' ({}). The smallest budget that works is {} "
-      "bytes",
-      plan.model(), plan.batch(), threads, threads == 1 ? "" : "s",
-      FormatBytesUp(plan.arena_bytes()), FormatBytes(budget),
-      plan.peak_op().name, PeakByRole(plan), plan.arena_bytes());
+      "the plan of {} at batch {}{} with {} thread{} needs {}, the budget is "
+      "{}; the peak stands at op '{}' ({}). The smallest budget that works is "
+      "{} bytes",
+      plan.model(), plan.batch(), PassesText(plan), threads,
+      threads == 1 ? "" : "s", FormatBytesUp(plan.arena_bytes()),
+      FormatBytes(budget), plan.peak_op().name, PeakByRole(plan),
+      plan.arena_bytes());
   if (threads > 1) {
     PlanOptions one = plan.options();
     one.threads = 1;
     message += fmt::format(", with --threads 1 it is {} bytes",
                            Build(model, one).arena_bytes());
   }
-  return Status::Failed(message + "; a smaller --batch takes less");
+  return Status::Failed(message + (plan.microbatch() > 1
+                                       ? "; a smaller --microbatch takes less"
+                                       : ""));
 }
 
 Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
   Status status = CheckOptions(options);
+  if (!status.ok()) return status;
+  status = CheckMicrobatch(model, options);
   if (!status.ok()) return status;
   Plan plan = Build(model, options);
 #ifndef NDEBUG
