@@ -27,6 +27,7 @@ struct TrainCommandFlags {
   double learning_rate = 0;
   std::string schedule;
   int64_t epochs = 0;
+  std::optional<int64_t> warmup_steps;
   std::string augment;  // unset: the data set's usual one
   bool json = false;
 };
@@ -54,6 +55,7 @@ TrainOptions WithPreset(const TrainCommandFlags& flags) {
       flags.learning_rate > 0 ? flags.learning_rate : preset.learning_rate;
   options.schedule = flags.schedule.empty() ? preset.schedule : flags.schedule;
   options.epochs = flags.epochs > 0 ? flags.epochs : preset.epochs;
+  options.warmup_steps = flags.warmup_steps.value_or(preset.warmup_steps);
   return options;
 }
 
@@ -158,8 +160,9 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
       "constant, cosine, or steps:0.5=0.2,0.75=0.04 (from half of the run on "
       "0.2 of the rate, …; default: the model's own)");
   command
-      .add_option("--warmup", train.warmup_steps,
-                  "Steps in which the rate rises linearly (default 0)")
+      .add_option("--warmup", flags.warmup_steps,
+                  "Steps in which the rate rises linearly (default: the "
+                  "model's own, 0 for most)")
       ->check(CLI::NonNegativeNumber);
   command.add_option(
       "--augment", flags.augment,

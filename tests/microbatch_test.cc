@@ -268,23 +268,29 @@ TEST(Microbatch, RunningStatisticsFollowTheMicrobatchesInOrder) {
       SameBits(OneStep(*eight, {.ghost_batch = 2}, 7).statistics, sequence));
 }
 
-TEST(Microbatch, OfMlpAgreesWithTheFullBatchAfterOneStep) {
-  const Result<Model> model = BuildModel("mlp", {.batch = 24});
+// Of the LSTM, every step adds to the gradients of the same weights.
+void ExpectAgreesWithTheFullBatch(const char* name, int64_t steps) {
+  const Result<Model> model = BuildModel(name, {.batch = 24});
   ASSERT_TRUE(model.ok());
   for (const int64_t count : {24, 17}) {
     const Trained whole = OneStep(*model, {}, count);
     for (const int64_t microbatch : {1, 2, 3, 4, 6, 8, 12}) {
-      SCOPED_TRACE(::testing::Message() << count << " by " << microbatch);
+      SCOPED_TRACE(::testing::Message()
+                   << name << " " << count << " by " << microbatch);
       const Trained parts = OneStep(*model, {.microbatch = microbatch}, count);
       EXPECT_NEAR(parts.loss, whole.loss,
                   std::numeric_limits<float>::epsilon() *
                       static_cast<double>(count) * whole.loss);
-      ExpectSameSums(parts.gradients, whole.gradients,
-                     static_cast<double>(count));
-      ExpectSameSums(parts.parameters, whole.parameters,
-                     static_cast<double>(count));
+      const auto terms = static_cast<double>(count * steps);
+      ExpectSameSums(parts.gradients, whole.gradients, terms);
+      ExpectSameSums(parts.parameters, whole.parameters, terms);
     }
   }
+}
+
+TEST(Microbatch, WithoutBatchNormAStepAgreesWithThatOfTheFullBatch) {
+  ExpectAgreesWithTheFullBatch("mlp", 1);
+  ExpectAgreesWithTheFullBatch("lstm-2-16-28", 28);
 }
 
 TEST(Microbatch, AStepThatIsNotAppliedLeavesNoTrace) {
