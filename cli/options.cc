@@ -37,6 +37,17 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
   app.add_option("MODEL", flags.model, ModelList())->required();
   app.add_option("--batch", flags.batch, "Images per step (default 100)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  app.add_option(
+         "--microbatch", flags.microbatch,
+         "Images at a time, a divisor of --batch (default: all). A step "
+         "sums the gradients of its microbatches and updates once, so "
+         "less takes less memory; batch norms see one microbatch")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  app.add_option("--ghost-batch", flags.ghost_batch,
+                 "Batch norms see groups of this many images, as with "
+                 "--microbatch, but all in one pass; a divisor of it (default: "
+                 "no groups)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   AddThreadsFlag(app, flags.threads);
   AddBudgetFlag(app, flags.budget);
   app.add_option("--checkpoint", flags.checkpoint,
@@ -117,6 +128,8 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   if (options.checkpoint.empty()) {
     options.checkpoint = budget.has_value() ? "auto" : "none";
   }
+  options.microbatch = flags.microbatch;
+  options.ghost_batch = flags.ghost_batch;
   return options;
 }
 

@@ -19,7 +19,9 @@ namespace thimble::cli {
 struct PlanFlags {
   std::string model;
   int64_t batch = 100;
-  int threads = 0;  // 0: one per CPU
+  int64_t microbatch = 0;   // 0: the batch
+  int64_t ghost_batch = 0;  // 0: none
+  int threads = 0;          // 0: one per CPU
   std::string budget;
   std::string checkpoint;  // empty: auto with a budget, else none
   OptimizerSpec optimizer{

@@ -84,8 +84,12 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
     std::printf("\nwent on after step %lld",
                 static_cast<long long>(summary.resumed_step));
   }
-  std::printf("\n%s, batch %lld, %d thread%s%s\n", plan.model().c_str(),
-              static_cast<long long>(plan.batch()), plan.options().threads,
+  std::string batch = std::to_string(plan.batch());
+  if (plan.microbatches() > 1) {
+    batch += " in microbatches of " + std::to_string(plan.microbatch());
+  }
+  std::printf("\n%s, batch %s, %d thread%s%s\n", plan.model().c_str(),
+              batch.c_str(), plan.options().threads,
               plan.options().threads == 1 ? "" : "s",
               summary.stopped ? " (stopped early)" : "");
   for (const auto& [name, value] : rows) {

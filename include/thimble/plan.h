@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plan: before any memory exists, in what order ops run and where every buffer
-// lies. It has three phases in one arena: microbatch (forward and backward),
-// update, evaluate; time runs over them in this order. Immutable, safe to share
-// between threads.
+// lies. It has three phases in one arena: microbatch (forward and backward,
+// once or several times per step), update, evaluate; time runs over them in
+// this order. Immutable, safe to share between threads.
 #pragma once
 
 #include <array>
@@ -35,6 +35,13 @@ struct OptimizerSpec {
 struct PlanOptions {
   OptimizerSpec optimizer;
   int threads = 1;
+  // Images of one forward and backward pass; 0: the whole batch, which it must
+  // divide. A step adds up the gradients of all its microbatches, then updates
+  // once. Batch norms see one microbatch at a time.
+  int64_t microbatch = 0;
+  // Batch norms see groups of this many images, as if each were a microbatch,
+  // though all are in one pass; 0: no groups. Must divide the microbatch.
+  int64_t ghost_batch = 0;
   bool training = true;  // false: only the evaluate phase
   bool fuse = true;      // norm, ReLU and sums into the convolutions
   bool inplace = true;   // let ops overwrite inputs that they read last
@@ -95,17 +102,20 @@ struct PlanParts {
   Graph graph;  // executable ops of all phases
   PlanOptions options;
   int64_t batch = 0;
+  int64_t microbatch = 0;
   PhaseEnds train, evaluate;
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;  // running ones: saved with the parameters
   std::vector<ScheduledOp> schedule;
   std::vector<Buffer> buffers;
   std::vector<uint32_t> buffer_of;  // per value
+  std::vector<bool> carried;        // per value, see Plan::IsCarried
   size_t arena_bytes = 0;
   size_t lower_bound = 0;                   // most bytes live at once
   uint32_t peak_time = 0;                   // the first moment with that many
   std::array<size_t, kRoles> peak_bytes{};  // by role, at peak_time
-  int64_t flops_step = 0;                   // forward and backward as executed
+  // Forward and backward of a whole batch as executed.
+  int64_t flops_step = 0;
   int64_t flops_recompute = 0;
   std::optional<PaperFigures> paper;
 };
@@ -118,7 +128,11 @@ class Plan {
   const std::string& model() const { return parts_.model; }
   const Graph& graph() const { return parts_.graph; }
   const PlanOptions& options() const { return parts_.options; }
+  // Images of a step, and of one pass over the microbatch or evaluate phase.
   int64_t batch() const { return parts_.batch; }
+  int64_t microbatch() const { return parts_.microbatch; }
+  // Passes of a full step.
+  int64_t microbatches() const { return parts_.batch / parts_.microbatch; }
   const PhaseEnds& train_ends() const { return parts_.train; }
   const PhaseEnds& evaluate_ends() const { return parts_.evaluate; }
   std::span<const ParameterState> parameters() const {
@@ -146,6 +160,9 @@ class Plan {
   // REQUIRES: v belongs to graph().
   const Buffer& BufferOf(ValueId v) const;
   size_t OffsetOf(ValueId v) const { return BufferOf(v).offset; }
+  // Whether `v` lives through all microbatches of a step, of which there are
+  // several: what each of them adds to, for the update to read.
+  bool IsCarried(ValueId v) const { return parts_.carried[v.i]; }
 
   // All of it, for tests that make a broken copy.
   const PlanParts& parts() const { return parts_; }

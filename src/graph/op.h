@@ -71,6 +71,7 @@ enum class OpKind : uint8_t {
   kLstmCellGrad,
   kSoftmaxCrossEntropy,
   kSoftmaxCrossEntropyGrad,
+  kAccumulate,
   kSgdUpdate,
   kCommit,
 };
@@ -124,6 +125,9 @@ class Emitter {
   // `value` has given, else of an op of their own, made now.
   virtual ValuePair MomentsOf(ValueId value) = 0;
   virtual void SetMoments(ValueId value, ValuePair moments) = 0;
+  // Groups of images that batch statistics are taken of, each on its own: 1 for
+  // the whole batch.
+  virtual int64_t statistics_groups() const = 0;
   // Has the update phase copy `next` over `state`: a step that is skipped
   // leaves `state` as it was.
   virtual void CommitAtUpdate(ValueId state, ValueId next) = 0;
@@ -191,6 +195,10 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
   virtual RepeatForm Repeat() const { return {shared_from_this(), false}; }
   // Output 0 is input 0's bytes under another shape; nothing is executed.
   virtual bool IsView() const { return false; }
+  // Bit i: output i can be carried through the microbatches of a step: the
+  // first one writes it, the next ones add to it, or go on from it. Such an
+  // output is never written over an input.
+  virtual uint32_t Accumulates() const { return 0; }
   // Bit i: the op changes input i (state) where it lies.
   virtual uint32_t Mutates() const { return 0; }
 

@@ -16,6 +16,7 @@
 #include "planner/paper.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
+#include "planner/rebatch.h"
 #include "planner/schedule.h"
 #include "thimble/size.h"
 
@@ -23,6 +24,36 @@ namespace thimble {
 namespace {
 
 using planner::BufferRequest;
+
+// The largest divisor of `batch` up to `most`.
+int64_t DivisorUpTo(int64_t batch, int64_t most) {
+  int64_t divisor = std::clamp<int64_t>(most, 1, batch);
+  while (batch % divisor != 0) --divisor;
+  return divisor;
+}
+
+int64_t MicrobatchOf(const Model& model, const PlanOptions& options) {
+  return options.microbatch > 0 ? options.microbatch : model.batch();
+}
+
+Status CheckDivides(const char* what, int64_t images, const char* of,
+                    int64_t whole) {
+  if (images >= 0 && images <= whole && (images == 0 || whole % images == 0)) {
+    return Status::Ok();
+  }
+  return Status::Usage(
+      fmt::format("a {} of {} images does not divide the {} of {}; {} would",
+                  what, images, of, whole, DivisorUpTo(whole, images)));
+}
+
+Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
+  Status status =
+      CheckDivides("microbatch", options.microbatch, "batch", model.batch());
+  if (!status.ok()) return status;
+  return CheckDivides("ghost batch", options.ghost_batch,
+                      options.microbatch > 0 ? "microbatch" : "batch",
+                      MicrobatchOf(model, options));
+}
 
 Status CheckOptions(const PlanOptions& options) {
   if (options.threads < 1 || options.threads > ThreadPool::kMaxThreads) {
@@ -71,18 +102,20 @@ void FindPeak(PlanParts& parts) {
 }
 
 // REQUIRES: CheckOptions accepts the options.
-Plan Build(const Model& model, const PlanOptions& options) {
+Plan Build(const Model& whole, const PlanOptions& options) {
   const planner::Strategy strategy =
       *planner::ParseStrategy(options.checkpoint);
-  planner::Program program = planner::ApplyStrategy(
-      planner::Differentiate(options.fuse ? planner::Fuse(model) : model,
-                             options),
-      strategy, options);
+  const Model model = planner::Rebatch(whole, MicrobatchOf(whole, options));
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;
   parts.options.checkpoint = strategy.name;
-  parts.batch = model.batch();
+  parts.batch = whole.batch();
+  parts.microbatch = model.batch();
+  planner::Program program = planner::ApplyStrategy(
+      planner::Differentiate(options.fuse ? planner::Fuse(model) : model,
+                             options, parts.batch / parts.microbatch),
+      strategy, options);
   parts.schedule = planner::MakeSchedule(program);
   planner::BufferSet set =
       planner::MakeBuffers(program, options, parts.schedule);
@@ -94,6 +127,7 @@ Plan Build(const Model& model, const PlanOptions& options) {
   }
   parts.buffers = std::move(set.buffers);
   parts.buffer_of = std::move(set.buffer_of);
+  parts.carried = std::move(set.carried);
   parts.arena_bytes = placement.bytes;
   parts.train = program.train;
   parts.evaluate = program.evaluate;
@@ -103,10 +137,23 @@ Plan Build(const Model& model, const PlanOptions& options) {
   FindPeak(parts);
   const planner::FlopCount flops =
       planner::CountFlops(parts.graph, parts.schedule);
-  parts.flops_step = flops.step;
-  parts.flops_recompute = flops.recompute;
+  const int64_t passes = parts.batch / parts.microbatch;
+  parts.flops_step = flops.step * passes;
+  parts.flops_recompute = flops.recompute * passes;
   parts.paper = planner::PaperAccounting(model, options.optimizer, strategy);
   return Plan(std::move(parts));
+}
+
+// What a step's passes are, where they are not simply the batch.
+std::string PassesText(const Plan& plan) {
+  std::string text;
+  if (plan.microbatches() > 1) {
+    text += fmt::format(" microbatch {}", plan.microbatch());
+  }
+  if (plan.options().ghost_batch > 0) {
+    text += fmt::format(" ghost-batch {}", plan.options().ghost_batch);
+  }
+  return text;
 }
 
 std::string PeakByRole(const Plan& plan) {
@@ -144,9 +191,9 @@ const Buffer& Plan::BufferOf(ValueId v) const {
 
 std::string Plan::Explain() const {
   std::string text = fmt::format(
-      "plan {} batch {} threads {}{}\narena {} lower_bound {} peak '{}' at "
+      "plan {} batch {}{} threads {}{}\narena {} lower_bound {} peak '{}' at "
       "{}\n",
-      parts_.model, parts_.batch, parts_.options.threads,
+      parts_.model, parts_.batch, PassesText(*this), parts_.options.threads,
       parts_.options.checkpoint == "none"
           ? ""
           : " checkpoint " + parts_.options.checkpoint,
@@ -174,12 +221,13 @@ Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
   if (plan.arena_bytes() <= budget) return Status::Ok();
   const int threads = plan.options().threads;
   std::string message = fmt::format(
-      "the plan of {} at batch {} with {} thread{} needs {}, the budget is {}; "
-      "the peak stands at op '{}' ({}). The smallest budget that works is {} "
-      "bytes",
-      plan.model(), plan.batch(), threads, threads == 1 ? "" : "s",
-      FormatBytesUp(plan.arena_bytes()), FormatBytes(budget),
-      plan.peak_op().name, PeakByRole(plan), plan.arena_bytes());
+      "the plan of {} at batch {}{} with {} thread{} needs {}, the budget is "
+      "{}; the peak stands at op '{}' ({}). The smallest budget that works is "
+      "{} bytes",
+      plan.model(), plan.batch(), PassesText(plan), threads,
+      threads == 1 ? "" : "s", FormatBytesUp(plan.arena_bytes()),
+      FormatBytes(budget), plan.peak_op().name, PeakByRole(plan),
+      plan.arena_bytes());
   const auto smallest = [&](int with_threads, const char* strategy) {
     PlanOptions other = plan.options();
     other.threads = with_threads;
@@ -196,11 +244,15 @@ Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
     message += fmt::format(", with --checkpoint auto it is {} bytes",
                            smallest(threads, "auto"));
   }
-  return Status::Failed(message + "; a smaller --batch takes less");
+  return Status::Failed(message + (plan.microbatch() > 1
+                                       ? "; a smaller --microbatch takes less"
+                                       : ""));
 }
 
 Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options) {
   Status status = CheckOptions(options);
+  if (!status.ok()) return status;
+  status = CheckMicrobatch(model, options);
   if (!status.ok()) return status;
   Plan plan = Build(model, options);
 #ifndef NDEBUG

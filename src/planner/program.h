@@ -32,14 +32,17 @@ struct Program {
   PhaseEnds train, evaluate;
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;
+  int64_t microbatches = 1;  // runs of the microbatch phase in a step
   // Op ids of a phase, in the order of emission (a valid execution order).
   std::array<std::vector<OpId>, kPhases> phases;
 };
 
 // Makes forward, backward (reverse order, dW before dX, gradients of values
 // with several readers summed), update and evaluation explicit. REQUIRES:
-// `model` was accepted by Network::Finish. Without options.training only the
-// evaluate phase is made.
-Program Differentiate(const Model& model, const PlanOptions& options);
+// `model` was accepted by Network::Finish and is for one microbatch. Without
+// options.training only the evaluate phase is made. Where a step has several
+// microbatches, the op that makes a parameter's gradient can accumulate it.
+Program Differentiate(const Model& model, const PlanOptions& options,
+                      int64_t microbatches);
 
 }  // namespace thimble::planner

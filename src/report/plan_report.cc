@@ -38,6 +38,18 @@ double FlopsRatio(const Plan& plan) {
   return step > 0 ? step / (step - recompute) : 1.0;
 }
 
+// What a step's passes are, where they are not simply the batch.
+std::string PassesText(const Plan& plan) {
+  std::string text;
+  if (plan.microbatches() > 1) {
+    text += fmt::format(" in microbatches of {}", plan.microbatch());
+  }
+  if (plan.options().ghost_batch > 0) {
+    text += fmt::format(", ghost batches of {}", plan.options().ghost_batch);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
@@ -46,7 +58,9 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   json["model"] = plan.model();
   json["parameters"] = plan.graph().ParameterCount();
   json["batch"] = plan.batch();
-  json["microbatch"] = plan.batch();
+  json["microbatch"] = plan.microbatch();
+  const int64_t ghost_batch = plan.options().ghost_batch;
+  json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
   json["checkpoint"] = plan.options().checkpoint;
@@ -80,9 +94,9 @@ std::string PlanTable(const Plan& plan) {
                                   static_cast<double>(plan.lower_bound()) -
                               1.0);
   std::string text = fmt::format(
-      "{}: {} parameters, batch {}, f32, {} thread{}\n\n", plan.model(),
-      plan.graph().ParameterCount(), plan.batch(), plan.options().threads,
-      plan.options().threads == 1 ? "" : "s");
+      "{}: {} parameters, batch {}{}, f32, {} thread{}\n\n", plan.model(),
+      plan.graph().ParameterCount(), plan.batch(), PassesText(plan),
+      plan.options().threads, plan.options().threads == 1 ? "" : "s");
   text += fmt::format("  {:<30} {:>12}\n", "arena (all that is allocated)",
                       FormatBytesUp(plan.arena_bytes()));
   text += fmt::format("  {:<30} {:>12}   (arena +{:.2f}%)\n",

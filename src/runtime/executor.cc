@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "graph/op.h"
 
 namespace thimble::runtime {
@@ -22,8 +23,10 @@ BindContext MakeBindContext(const Plan& plan, const ScheduledOp& scheduled,
     context.input_bytes.push_back(arena + plan.OffsetOf(v));
   }
   for (ValueId v : op.outputs) {
+    if (plan.IsCarried(v)) context.carried |= 1u << context.output_bytes.size();
     context.output_bytes.push_back(arena + plan.OffsetOf(v));
   }
+  TH_CHECK((context.carried & ~op.def->Accumulates()) == 0);
   context.kernel.pool = &pool;
   context.kernel.workspace = op.def->Scratch(context.inputs, context.outputs);
   if (scheduled.scratch.has_value()) {

@@ -112,6 +112,49 @@ TEST(Cli, PlanJsonKeepsItsContract) {
   }
 }
 
+TEST(Cli, MicrobatchesTakeLessAndAreReported) {
+  const Args plan = {"plan",      "cnn", "--batch", "100",
+                     "--threads", "2",   "--json"};
+  const Json whole = Json::parse(RunCli(plan).out, nullptr, false);
+  const Json parts = Json::parse(
+      RunCli(plan + Args{"--microbatch", "20", "--ghost-batch", "10"}).out,
+      nullptr, false);
+  EXPECT_EQ(whole["microbatch"], 100);
+  EXPECT_TRUE(whole["ghost_batch"].is_null());
+  EXPECT_EQ(parts["batch"], 100);
+  EXPECT_EQ(parts["microbatch"], 20);
+  EXPECT_EQ(parts["ghost_batch"], 10);
+  EXPECT_LT(parts["bytes"]["arena"].get<int64_t>(),
+            whole["bytes"]["arena"].get<int64_t>() / 3);
+  for (const char* command : {"plan", "train"}) {
+    Args args = {command, "mlp", "--batch", "100", "--microbatch", "30"};
+    if (args[0] == "train") args = args + Args{"--data", "synthetic"};
+    ExpectRefused(args, 2, "does not divide the batch of 100; 25 would");
+  }
+  ExpectRefused({"plan", "cnn", "--microbatch", "50", "--ghost-batch", "20"}, 2,
+                "does not divide the microbatch of 50; 10 would");
+  ExpectRefused({"plan", "cnn", "--microbatch", "0"}, 2, "--microbatch");
+}
+
+TEST(Cli, TrainsInMicrobatchesToTheSameBitsForAnyThreadCount) {
+  std::string weights;
+  for (const char* threads : {"1", "2"}) {
+    TestFolder folder;
+    const std::string log = folder.File("log.jsonl");
+    const CliResult result = RunCli(
+        {"train", "cnn", "--data", "synthetic", "--batch", "20", "--microbatch",
+         "5", "--steps", "3", "--threads", threads, "--json", "--log", log});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const Json summary = Json::parse(result.out, nullptr, false);
+    if (weights.empty()) weights = summary["weights_sha256"];
+    EXPECT_EQ(summary["weights_sha256"], weights);
+    const std::string text = ReadTestFile(log);
+    const Json start =
+        Json::parse(text.substr(0, text.find('\n')), nullptr, false);
+    EXPECT_EQ(start["plan"]["microbatch"], 5);
+  }
+}
+
 TEST(Cli, KeepsABudgetAndNamesTheSmallestThatWorks) {
   const Args plan = {"plan", "cnn",    "--batch",      "64",  "--threads",
                      "2",    "--json", "--checkpoint", "none"};

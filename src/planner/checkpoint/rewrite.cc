@@ -29,6 +29,7 @@ class Rewriter {
       for (OpId op : is_scripted ? script : source_.phases[phase]) Add(op);
     }
     for (uint32_t runs : runs_) TH_CHECK(runs > 0);
+    made_.microbatches = source_.microbatches;
     made_.train = EndsOf(source_.train);
     made_.evaluate = EndsOf(source_.evaluate);
     for (const ParameterState& p : source_.parameters) {
