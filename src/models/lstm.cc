@@ -15,6 +15,7 @@ constexpr int64_t kMaxHidden = 1 << 14;
 constexpr int64_t kMaxSteps = 10'000;
 constexpr int64_t kImageSide = 28;
 constexpr int64_t kPlannedFeatures = 50;
+constexpr int64_t kFewSteps = 112;
 
 // The number at `text`, which is moved behind it, or −1.
 int64_t ReadNumber(const char*& text) {
@@ -81,7 +82,8 @@ TrainingPreset LstmPreset(const LstmModelShape& shape) {
     preset.images = {
         .channels = 1, .height = shape.steps, .width = kPlannedFeatures};
   }
-  preset.learning_rate = 0.1;
+  // Over hundreds of steps gradients vary much more, and nothing clips them.
+  preset.learning_rate = shape.steps <= kFewSteps ? 0.2 : 0.02;
   return preset;
 }
 

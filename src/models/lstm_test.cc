@@ -89,6 +89,8 @@ TEST(Lstm, PresetImagesFitItsSteps) {
   }
   EXPECT_EQ(PresetOf("lstm-1-8-28").images.height, 28);
   EXPECT_EQ(PresetOf("lstm-1-8-1000").images.width, 50);
+  EXPECT_GT(PresetOf("lstm-1-8-28").learning_rate,
+            PresetOf("lstm-1-8-784").learning_rate);
 }
 
 }  // namespace
