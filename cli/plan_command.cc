@@ -27,7 +27,7 @@ int Run(const PlanCommandFlags& flags) {
   }
   auto model = MakeModel(flags.plan, data.get());
   if (!model.ok()) return Report(model.status());
-  auto plan = MakePlan(*model, MakePlanOptions(flags.plan));
+  auto plan = MakeClosestPlan(*model, MakePlanOptions(flags.plan, *budget));
   if (!plan.ok()) return Report(plan.status());
   if (flags.json) {
     std::printf("%s\n", PlanJson(*plan, *budget).c_str());

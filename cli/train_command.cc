@@ -113,9 +113,7 @@ int Run(const TrainCommandFlags& flags) {
   if (!data.ok()) return Report(data.status());
   auto model = MakeModel(flags.plan, data->get());
   if (!model.ok()) return Report(model.status());
-  PlanOptions plan_options = MakePlanOptions(flags.plan);
-  plan_options.budget = *budget;
-  auto plan = MakePlan(*model, plan_options);
+  auto plan = MakePlan(*model, MakePlanOptions(flags.plan, *budget));
   if (!plan.ok()) return Report(plan.status());
 
   TrainOptions options = WithPreset(flags);

@@ -246,6 +246,33 @@ TEST(PlanProperty, GradientsOfMicrobatchesAreExact) {
   });
 }
 
+TEST(PlanProperty, ResultsDoNotDependOnWhatIsRecomputed) {
+  uint64_t smaller = 0;
+  const auto check = [&](const Model& model, uint64_t seed) {
+    // One strategy per network, and both ways to lower it.
+    constexpr const char* kStrategies[] = {
+        "no-bn", "every-1", "every-2",     "residual-1", "residual-2*",
+        "sqrt",  "revolve", "recursive-1", "revolve-1"};
+    PlanOptions options{.fuse = seed % 2 == 0};
+    // Half of the steps that can be are in two microbatches.
+    if (model.batch() % 2 == 0 && seed % 4 < 2) {
+      options.microbatch = model.batch() / 2;
+    }
+    const Result<Plan> plain = MakePlan(model, options);
+    options.checkpoint = kStrategies[seed % std::size(kStrategies)];
+    const Result<Plan> plan = MakePlan(model, options);
+    ASSERT_TRUE(plain.ok() && plan.ok());
+    ExpectSound(*plan);
+    if (plan->lower_bound() < plain->lower_bound()) ++smaller;
+    const Trace trace = TraceOf(model, *plain, false, seed);
+    EXPECT_TRUE(TraceOf(model, *plan, true, seed) == trace)
+        << options.checkpoint;
+  };
+  ForEachNet(RandomNets(), 1, check);
+  ForEachNet(RandomNets() / 20, 4, check);
+  EXPECT_GT(smaller, 0u) << "recomputing never saved anything";
+}
+
 TEST(PlanProperty, GradientsAreExact) {
   const uint64_t nets = std::min<uint64_t>(100, RandomNets());
   ForEachNet(nets, 1, [](const Model& model, uint64_t seed) {

@@ -45,6 +45,10 @@ struct PlanOptions {
   bool training = true;  // false: only the evaluate phase
   bool fuse = true;      // norm, ReLU and sums into the convolutions
   bool inplace = true;   // let ops overwrite inputs that they read last
+  // What is dropped in forward and computed again for backward: none, no-bn,
+  // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve; or auto, the
+  // least work that the budget allows. Results do not depend on it.
+  std::string checkpoint = "none";
   // Refuse a plan whose arena is larger.
   std::optional<uint64_t> budget;
 };
@@ -70,6 +74,7 @@ struct ScheduledOp {
   OpId op;
   Phase phase = Phase::kMicrobatch;
   std::optional<uint32_t> scratch;  // index of its buffer, if it has any
+  bool recompute = false;           // repeats an op of the forward pass
 };
 
 // What the trainer feeds and reads, as values of the executable graph.
@@ -85,6 +90,11 @@ struct ParameterState {
 // own figures, never mixed with them.
 struct PaperBytes {
   int64_t model = 0, optimizer = 0, activation = 0, total = 0;
+};
+
+struct PaperFigures {
+  PaperBytes bytes;
+  double flops_ratio = 1;  // with what is recomputed, over without
 };
 
 struct PlanParts {
@@ -107,7 +117,7 @@ struct PlanParts {
   // Forward and backward of a whole batch as executed.
   int64_t flops_step = 0;
   int64_t flops_recompute = 0;
-  PaperBytes paper;
+  std::optional<PaperFigures> paper;
 };
 
 class Plan {
@@ -144,7 +154,8 @@ class Plan {
   const Op& peak_op() const;
   int64_t flops_step() const { return parts_.flops_step; }
   int64_t flops_recompute() const { return parts_.flops_recompute; }
-  const PaperBytes& paper() const { return parts_.paper; }
+  // None for strategies that the paper does not name.
+  const std::optional<PaperFigures>& paper() const { return parts_.paper; }
 
   // REQUIRES: v belongs to graph().
   const Buffer& BufferOf(ValueId v) const;
@@ -167,6 +178,10 @@ class Plan {
 // every buffer. Fails where the options are impossible or the budget too small;
 // the message then names the op at the peak and the budgets that would do.
 Result<Plan> MakePlan(const Model& model, const PlanOptions& options);
+
+// As MakePlan, but what is over the budget is given too, for reports. With
+// `auto` it then is the plan that takes the fewest bytes.
+Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options);
 
 // Ok where the arena fits; else names the peak and the budgets that would do.
 Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget);

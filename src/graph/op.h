@@ -95,6 +95,13 @@ struct InPlacePair {
   uint32_t output;
 };
 
+// The op that computes an op's first output again, from the same inputs and,
+// with `reads_saved`, from the other outputs of the first run behind them.
+struct RepeatForm {
+  std::shared_ptr<const OpDef> def;
+  bool reads_saved = false;
+};
+
 // Mean and variance, or their running twins.
 struct ValuePair {
   ValueId first, second;
@@ -182,6 +189,10 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
   virtual void Gradient(GradientContext& context) const;
 
   virtual std::vector<InPlacePair> InPlace() const { return {}; }
+  // How to run an executable op again, to the same bits. By default as it is,
+  // which makes all outputs anew. A form that makes the first output only
+  // leaves the others, statistics, as the first run made them.
+  virtual RepeatForm Repeat() const { return {shared_from_this(), false}; }
   // Output 0 is input 0's bytes under another shape; nothing is executed.
   virtual bool IsView() const { return false; }
   // Bit i: output i can be carried through the microbatches of a step: the

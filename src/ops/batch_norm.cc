@@ -100,6 +100,10 @@ void BatchNorm::Gradient(GradientContext& context) const {
   if (context.wanted[0]) context.grad_inputs[0] = made[2];
 }
 
+RepeatForm BatchNormTrain::Repeat() const {
+  return {std::make_shared<BatchNormApply>(epsilon_), true};
+}
+
 Result<std::vector<ValueSpec>> BatchNormTrain::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec statistics = StatisticsSpec(inputs[0].shape[1], groups_);

@@ -53,6 +53,8 @@ class BatchNormTrain final : public OpDef {
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+  // Applies the saved statistics.
+  RepeatForm Repeat() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override {
     return 6 * OpDef::Flops(inputs, outputs);

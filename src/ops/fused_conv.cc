@@ -177,6 +177,10 @@ void ImageConv::Gradient(GradientContext& context) const {
       {context.inputs[0], context.grad_outputs[0]}, Role::kGradient)[0];
 }
 
+RepeatForm ImageConv::Repeat() const {
+  return {std::make_shared<ImageConv>(geometry_, scale_, shift_), false};
+}
+
 int64_t ImageConv::Flops(std::span<const ValueSpec> inputs,
                          std::span<const ValueSpec>) const {
   return ConvFlopsOf(geometry_, inputs[0], inputs[1]) +
@@ -225,6 +229,12 @@ Result<std::vector<ValueSpec>> NormReluConv::Infer(
     AddMoments(inputs[5].shape[0], GroupsOf(inputs[1]), *made);
   }
   return made;
+}
+
+RepeatForm NormReluConv::Repeat() const {
+  return {std::make_shared<NormReluConv>(geometry_, epsilon_, residual_,
+                                         /*with_moments=*/false),
+          false};
 }
 
 int64_t NormReluConv::Flops(std::span<const ValueSpec> inputs,

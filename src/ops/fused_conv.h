@@ -68,6 +68,7 @@ class ImageConv final : public OpDef {
   ForwardResult Forward(ForwardContext& context) const override;
   BackwardNeeds Needs() const override { return {.inputs = 0b01}; }
   void Gradient(GradientContext& context) const override;
+  RepeatForm Repeat() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,
@@ -156,6 +157,7 @@ class NormReluConv final : public OpDef {
     if (!residual_) return {};
     return {{6, 0}};
   }
+  RepeatForm Repeat() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,

@@ -19,7 +19,11 @@ class ProgramEmitter final : public Emitter {
   ProgramEmitter(Program& program, int64_t groups)
       : program_(program), groups_(groups) {}
 
-  void set_phase(Phase phase) { phase_ = phase; }
+  void set_phase(Phase phase) {
+    phase_ = phase;
+    origin_ = {};
+  }
+  void set_origin(const OpOrigin& origin) { origin_ = origin; }
 
   const Graph& graph() const override { return program_.graph; }
 
@@ -30,6 +34,7 @@ class ProgramEmitter final : public Emitter {
                                      std::move(inputs), role);
     TH_CHECK(made.ok());  // the model's graph was already checked
     program_.phases[static_cast<size_t>(phase_)].push_back(id);
+    program_.origins.push_back(origin_);
     return *made;
   }
 
@@ -71,6 +76,7 @@ class ProgramEmitter final : public Emitter {
   Program& program_;
   int64_t groups_;
   Phase phase_ = Phase::kMicrobatch;
+  OpOrigin origin_;
   std::vector<std::pair<ValueId, ValueId>> commits_;
   std::vector<std::pair<ValueId, ValuePair>> moments_;
 };
@@ -179,6 +185,9 @@ class Differentiator {
     saved_.assign(source().ops().size(), {});
     for (size_t k = 0; k < source().ops().size(); ++k) {
       const Op& op = source().ops()[k];
+      if (mode == Mode::kTrain) {
+        emit_.set_origin({OpOrigin::Part::kForward, static_cast<uint32_t>(k)});
+      }
       std::vector<ValueId> inputs;
       for (ValueId v : op.inputs) inputs.push_back(current_[v.i]);
       const std::string name = prefix + op.name;
@@ -210,6 +219,7 @@ class Differentiator {
                                   return gradient_[v.i].valid();
                                 });
       if (!reaches_loss) continue;
+      emit_.set_origin({OpOrigin::Part::kBackward, static_cast<uint32_t>(k)});
       BackwardOf(op, saved_[k]);
       // At once, where no other op reads a parameter, so that a microbatch's
       // own part is dropped early.

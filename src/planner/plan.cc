@@ -10,11 +10,14 @@
 #include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/buffers.h"
+#include "planner/checkpoint/checkpoint.h"
+#include "planner/checkpoint/strategy.h"
 #include "planner/fuse.h"
 #include "planner/paper.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
 #include "planner/rebatch.h"
+#include "planner/schedule.h"
 #include "thimble/size.h"
 
 namespace thimble {
@@ -69,17 +72,7 @@ Status CheckOptions(const PlanOptions& options) {
   if (o.nesterov && o.momentum == 0.0f) {
     return Status::Usage("Nesterov's step needs a momentum above 0");
   }
-  return Status::Ok();
-}
-
-std::vector<ScheduledOp> Schedule(const planner::Program& program) {
-  std::vector<ScheduledOp> schedule;
-  for (size_t phase = 0; phase < kPhases; ++phase) {
-    for (OpId op : program.phases[phase]) {
-      schedule.push_back({op, static_cast<Phase>(phase), std::nullopt});
-    }
-  }
-  return schedule;
+  return planner::ParseStrategy(options.checkpoint).status();
 }
 
 // Live bytes by role at the moment with most of them.
@@ -108,31 +101,23 @@ void FindPeak(PlanParts& parts) {
   TH_CHECK(static_cast<int64_t>(parts.lower_bound) == most);
 }
 
-void CountFlops(PlanParts& parts) {
-  for (const ScheduledOp& s : parts.schedule) {
-    if (s.phase != Phase::kMicrobatch) continue;
-    const Op& op = parts.graph.op(s.op);
-    const std::vector<ValueSpec> inputs = parts.graph.InputSpecs(op);
-    const std::vector<ValueSpec> outputs = parts.graph.OutputSpecs(op);
-    parts.flops_step += op.def->Flops(inputs, outputs);
-    parts.flops_recompute += op.def->RecomputeFlops(inputs, outputs);
-  }
-  const int64_t passes = parts.batch / parts.microbatch;
-  parts.flops_step *= passes;
-  parts.flops_recompute *= passes;
-}
-
+// REQUIRES: CheckOptions and CheckMicrobatch accept the options.
 Plan Build(const Model& whole, const PlanOptions& options) {
   const Model model = planner::Rebatch(whole, MicrobatchOf(whole, options));
+  const planner::Strategy strategy =
+      *planner::ParseStrategy(options.checkpoint);
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;
+  parts.options.checkpoint = strategy.name;
   parts.batch = whole.batch();
   parts.microbatch = model.batch();
-  planner::Program program =
+  const int64_t passes = parts.batch / parts.microbatch;
+  planner::Program program = planner::ApplyStrategy(
       planner::Differentiate(options.fuse ? planner::Fuse(model) : model,
-                             options, parts.batch / parts.microbatch);
-  parts.schedule = Schedule(program);
+                             options, passes),
+      strategy, options);
+  parts.schedule = planner::MakeSchedule(program);
   planner::BufferSet set =
       planner::MakeBuffers(program, options, parts.schedule);
   std::vector<BufferRequest> requests;
@@ -151,8 +136,11 @@ Plan Build(const Model& whole, const PlanOptions& options) {
   parts.statistics = std::move(program.statistics);
   parts.graph = std::move(program.graph);
   FindPeak(parts);
-  CountFlops(parts);
-  parts.paper = planner::PaperAccounting(model, options.optimizer);
+  const planner::FlopCount flops =
+      planner::CountFlops(parts.graph, parts.schedule);
+  parts.flops_step = passes * flops.step;
+  parts.flops_recompute = passes * flops.recompute;
+  parts.paper = planner::PaperAccounting(model, options.optimizer, strategy);
   return Plan(std::move(parts));
 }
 
@@ -203,9 +191,12 @@ const Buffer& Plan::BufferOf(ValueId v) const {
 
 std::string Plan::Explain() const {
   std::string text = fmt::format(
-      "plan {} batch {}{} threads {}\narena {} lower_bound {} peak '{}' at "
+      "plan {} batch {}{} threads {}{}\narena {} lower_bound {} peak '{}' at "
       "{}\n",
       parts_.model, parts_.batch, PassesText(*this), parts_.options.threads,
+      parts_.options.checkpoint == "none"
+          ? ""
+          : " checkpoint " + parts_.options.checkpoint,
       parts_.arena_bytes, parts_.lower_bound, peak_op().name, parts_.peak_time);
   for (size_t role = 0; role < kRoles; ++role) {
     text += fmt::format("  {:<20} {}\n", RoleName(static_cast<Role>(role)),
@@ -237,18 +228,28 @@ Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
       threads == 1 ? "" : "s", FormatBytesUp(plan.arena_bytes()),
       FormatBytes(budget), plan.peak_op().name, PeakByRole(plan),
       plan.arena_bytes());
+  const auto smallest = [&](int with_threads, const char* strategy) {
+    PlanOptions other = plan.options();
+    other.threads = with_threads;
+    other.checkpoint = strategy;
+    other.budget = 0;  // of `auto`, what takes the fewest bytes
+    return Build(model, other).arena_bytes();
+  };
+  const std::string& strategy = plan.options().checkpoint;
   if (threads > 1) {
-    PlanOptions one = plan.options();
-    one.threads = 1;
     message += fmt::format(", with --threads 1 it is {} bytes",
-                           Build(model, one).arena_bytes());
+                           smallest(1, strategy.c_str()));
+  }
+  if (plan.options().training && strategy != "auto") {
+    message += fmt::format(", with --checkpoint auto it is {} bytes",
+                           smallest(threads, "auto"));
   }
   return Status::Failed(message + (plan.microbatch() > 1
                                        ? "; a smaller --microbatch takes less"
                                        : ""));
 }
 
-Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
+Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options) {
   Status status = CheckOptions(options);
   if (!status.ok()) return status;
   status = CheckMicrobatch(model, options);
@@ -257,8 +258,13 @@ Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
 #ifndef NDEBUG
   TH_CHECK(ValidatePlan(plan).ok());
 #endif
-  if (options.budget.has_value()) {
-    status = CheckBudget(model, plan, *options.budget);
+  return plan;
+}
+
+Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
+  Result<Plan> plan = MakeClosestPlan(model, options);
+  if (plan.ok() && options.budget.has_value()) {
+    Status status = CheckBudget(model, *plan, *options.budget);
     if (!status.ok()) return status;
   }
   return plan;

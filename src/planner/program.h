@@ -4,6 +4,8 @@
 // phases; nothing is decided about memory yet.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -12,8 +14,21 @@
 
 namespace thimble::planner {
 
+// Where an op of the microbatch phase comes from.
+struct OpOrigin {
+  enum class Part : uint8_t {
+    kForward,
+    kBackward,
+    kRecompute,  // a forward op that runs again
+    kOther,      // of another phase
+  };
+  Part part = Part::kOther;
+  uint32_t source = 0;  // the model's op, where it is none of the others
+};
+
 struct Program {
   Graph graph;
+  std::vector<OpOrigin> origins;  // per op of the graph
   PhaseEnds train, evaluate;
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;

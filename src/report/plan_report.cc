@@ -63,18 +63,23 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
-  json["checkpoint"] = "none";
+  json["checkpoint"] = plan.options().checkpoint;
   json["threads"] = plan.options().threads;
   json["bytes"] = {
       {"arena", plan.arena_bytes()},     {"lower_bound", plan.lower_bound()},
       {"model", shares.model},           {"optimizer", shares.optimizer},
       {"activation", shares.activation}, {"workspace", shares.workspace},
       {"input", shares.input},           {"statistics", shares.statistics}};
-  json["paper_bytes"] = {{"model", plan.paper().model},
-                         {"optimizer", plan.paper().optimizer},
-                         {"activation", plan.paper().activation},
-                         {"total", plan.paper().total}};
-  json["paper_flops_ratio"] = 1.0;  // `none` computes nothing twice
+  json["paper_bytes"] = nullptr;
+  json["paper_flops_ratio"] = nullptr;
+  if (plan.paper().has_value()) {
+    const PaperBytes& bytes = plan.paper()->bytes;
+    json["paper_bytes"] = {{"model", bytes.model},
+                           {"optimizer", bytes.optimizer},
+                           {"activation", bytes.activation},
+                           {"total", bytes.total}};
+    json["paper_flops_ratio"] = plan.paper()->flops_ratio;
+  }
   json["flops"] = {{"step", plan.flops_step()},
                    {"recompute", plan.flops_recompute()},
                    {"ratio", FlopsRatio(plan)}};
@@ -122,9 +127,12 @@ std::string PlanTable(const Plan& plan) {
     text += fmt::format("    {:<26} {:>12}   {}\n", live[i]->name,
                         FormatBytes(live[i]->bytes), RoleName(live[i]->role));
   }
-  text += fmt::format("\n  {:.3g} MFLOP per image, forward and backward\n",
-                      static_cast<double>(plan.flops_step()) /
-                          static_cast<double>(plan.batch()) / 1e6);
+  const auto per_image = static_cast<double>(plan.flops_step()) /
+                         static_cast<double>(plan.batch()) / 1e6;
+  text += fmt::format(
+      "\n  {:.4g} MFLOP per image, forward and backward; {:.3f} times as many "
+      "as with nothing computed twice (checkpoint {})\n",
+      per_image, FlopsRatio(plan), plan.options().checkpoint);
   return text;
 }
 

@@ -156,8 +156,8 @@ TEST(Cli, TrainsInMicrobatchesToTheSameBitsForAnyThreadCount) {
 }
 
 TEST(Cli, KeepsABudgetAndNamesTheSmallestThatWorks) {
-  const Args plan = {"plan",      "cnn", "--batch", "64",
-                     "--threads", "2",   "--json"};
+  const Args plan = {"plan", "cnn",    "--batch",      "64",  "--threads",
+                     "2",    "--json", "--checkpoint", "none"};
   const int64_t arena =
       Json::parse(RunCli(plan).out)["bytes"]["arena"].get<int64_t>();
   EXPECT_EQ(RunCli(plan + Args{"--budget", std::to_string(arena)}).exit_code,
@@ -171,6 +171,36 @@ TEST(Cli, KeepsABudgetAndNamesTheSmallestThatWorks) {
       << refused.err;
   ExpectRefused({"train", "cnn", "--data", "synthetic", "--budget", "1MB"}, 1,
                 "smallest budget that works");
+}
+
+TEST(Cli, ABudgetAloneChoosesWhatToRecompute) {
+  const Args plan = {"plan",      "cnn", "--batch", "64",
+                     "--threads", "2",   "--json"};
+  const Json none = Json::parse(RunCli(plan).out);
+  EXPECT_EQ(none["checkpoint"], "none");
+  const int64_t arena = none["bytes"]["arena"];
+  const CliResult less =
+      RunCli(plan + Args{"--budget", std::to_string(arena * 9 / 10)});
+  ASSERT_EQ(less.exit_code, 0) << less.err;
+  const Json chosen = Json::parse(less.out);
+  EXPECT_EQ(chosen["checkpoint"], "auto");
+  EXPECT_LE(chosen["bytes"]["arena"], arena * 9 / 10);
+  EXPECT_GT(chosen["flops"]["recompute"], none["flops"]["recompute"]);
+  EXPECT_TRUE(chosen["paper_bytes"].is_null());
+  EXPECT_TRUE(chosen["paper_flops_ratio"].is_null());
+
+  const CliResult refused = RunCli(plan + Args{"--budget", "1kB"});
+  EXPECT_EQ(refused.exit_code, 1);
+  const Json closest = Json::parse(refused.out);
+  EXPECT_EQ(closest["fits"], false);
+  const std::string smallest = closest["bytes"]["arena"].dump();
+  EXPECT_NE(refused.err.find("smallest budget that works is " + smallest),
+            std::string::npos)
+      << refused.err;
+  EXPECT_NE(refused.err.find(closest["peak_op"].get<std::string>()),
+            std::string::npos);
+  EXPECT_EQ(RunCli(plan + Args{"--budget", smallest}).exit_code, 0);
+  ExpectRefused({"plan", "cnn", "--checkpoint", "some"}, 2, "recursive-K");
 }
 
 // An MNIST-like folder of zeros with four images; `break_it` may then damage
