@@ -74,10 +74,11 @@ void FindPeak(PlanParts& parts) {
 Plan Build(const Model& model, const PlanOptions& options) {
   const planner::Strategy strategy =
       *planner::ParseStrategy(options.checkpoint);
-  planner::Program program = planner::ApplyStrategy(
+  planner::LoweredProgram lowered = planner::ApplyStrategy(
       planner::Differentiate(options.fuse ? planner::Fuse(model) : model,
                              options),
       strategy, options);
+  planner::Program& program = lowered.program;
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;
@@ -86,9 +87,12 @@ Plan Build(const Model& model, const PlanOptions& options) {
   parts.schedule = planner::MakeSchedule(program);
   planner::BufferSet set =
       planner::MakeBuffers(program, options, parts.schedule);
-  std::vector<BufferRequest> requests;
-  for (const Buffer& b : set.buffers) requests.push_back({b.live, b.bytes});
-  const planner::Placement placement = planner::PlacePortfolio(requests);
+  if (!lowered.placement.has_value()) {
+    std::vector<BufferRequest> requests;
+    for (const Buffer& b : set.buffers) requests.push_back({b.live, b.bytes});
+    lowered.placement = planner::PlacePortfolio(requests);
+  }
+  const planner::Placement& placement = *lowered.placement;
   for (size_t i = 0; i < set.buffers.size(); ++i) {
     set.buffers[i].offset = placement.offsets[i];
   }
