@@ -2,7 +2,8 @@
 //
 // Each convolution of WRN-28-2, ours beside oneDNN's. Both sides take turns, so
 // that what else runs on the machine meets both; medians over rounds. GFLOP/s
-// are nominal: taps that meet padding are counted, whoever skips them.
+// are nominal: taps that meet padding are counted, whoever skips them, and all
+// multiplications, whoever does with fewer (Winograd).
 #include "kernels/conv/conv.h"
 
 #include <fmt/format.h>

@@ -13,13 +13,13 @@
 namespace thimble::cli {
 namespace {
 
-struct Flags {
+struct DataCommandFlags {
   std::string name;
   std::string data_dir;
   FetchOptions fetch;
 };
 
-int List(const Flags& flags) {
+int List(const DataCommandFlags& flags) {
   for (const DatasetSummary& known : KnownDatasets()) {
     // --data-dir is one set's folder; each is looked for as `train` would.
     const std::string folder = LocateDataset(
@@ -67,7 +67,7 @@ class Meter {
   Clock::time_point last_ = Clock::now();
 };
 
-int Get(const Flags& flags) {
+int Get(const DataCommandFlags& flags) {
   FetchOptions options = flags.fetch;
   options.places.data_dir = flags.data_dir;
   Meter meter(isatty(STDERR_FILENO) != 0);
@@ -83,7 +83,7 @@ int Get(const Flags& flags) {
 }  // namespace
 
 Command AddDataCommand(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DataCommandFlags>();
   CLI::App* command =
       app.add_subcommand("data", "Which data sets there are, and get them");
   command->require_subcommand(1);

@@ -10,7 +10,7 @@
 namespace thimble::cli {
 namespace {
 
-struct Flags {
+struct EvalCommandFlags {
   std::string from;
   DataFlags data;
   EvaluateOptions options{.batch = 100, .threads = 0, .budget = {}};
@@ -18,7 +18,7 @@ struct Flags {
   bool json = false;
 };
 
-int Run(const Flags& flags) {
+int Run(const EvalCommandFlags& flags) {
   auto budget = ParseBudget(flags.budget);
   if (!budget.ok()) return Report(budget.status());
   auto data = OpenData(flags.data);
@@ -49,7 +49,7 @@ int Run(const Flags& flags) {
 }  // namespace
 
 Command AddEvalCommand(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<EvalCommandFlags>();
   CLI::App* command =
       app.add_subcommand("eval", "Test weights that `train --out` wrote");
   command->add_option("--from", flags->from, "The folder given to --out")

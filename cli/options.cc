@@ -91,7 +91,9 @@ Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
 Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
   ModelOptions options;
   options.batch = flags.batch;
-  options.images = PresetOf(flags.model).images;
+  const TrainingPreset preset = PresetOf(flags.model);
+  options.images = preset.images;
+  options.classes = preset.classes;
   if (data != nullptr) {
     const ImageSpec& spec = data->spec();
     options.images = {spec.channels,

@@ -9,14 +9,14 @@
 namespace thimble::cli {
 namespace {
 
-struct Flags {
+struct PlanCommandFlags {
   PlanFlags plan;
   DataFlags data;
   bool json = false;
   bool explain = false;
 };
 
-int Run(const Flags& flags) {
+int Run(const PlanCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
   std::unique_ptr<Dataset> data;
@@ -43,7 +43,7 @@ int Run(const Flags& flags) {
 }  // namespace
 
 Command AddPlanCommand(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PlanCommandFlags>();
   CLI::App* command = app.add_subcommand(
       "plan", "What training will take, before anything runs");
   AddPlanFlags(*command, flags->plan);

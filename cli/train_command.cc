@@ -19,7 +19,7 @@
 namespace thimble::cli {
 namespace {
 
-struct Flags {
+struct TrainCommandFlags {
   PlanFlags plan;
   DataFlags data;
   TrainOptions train;
@@ -27,6 +27,7 @@ struct Flags {
   double learning_rate = 0;
   std::string schedule;
   int64_t epochs = 0;
+  std::optional<int64_t> warmup_steps;
   std::string augment;  // unset: the data set's usual one
   bool json = false;
 };
@@ -47,13 +48,14 @@ void StopOnSignals() {
   signal(SIGXFSZ, SIG_IGN);
 }
 
-TrainOptions WithPreset(const Flags& flags) {
+TrainOptions WithPreset(const TrainCommandFlags& flags) {
   const TrainingPreset preset = PresetOf(flags.plan.model);
   TrainOptions options = flags.train;
   options.learning_rate =
       flags.learning_rate > 0 ? flags.learning_rate : preset.learning_rate;
   options.schedule = flags.schedule.empty() ? preset.schedule : flags.schedule;
   options.epochs = flags.epochs > 0 ? flags.epochs : preset.epochs;
+  options.warmup_steps = flags.warmup_steps.value_or(preset.warmup_steps);
   return options;
 }
 
@@ -94,7 +96,7 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
   }
 }
 
-int Run(const Flags& flags) {
+int Run(const TrainCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
   std::optional<Augment> augment;
@@ -127,7 +129,7 @@ int Run(const Flags& flags) {
   return Report(summary->log_status);
 }
 
-void AddTrainFlags(CLI::App& command, Flags& flags) {
+void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   TrainOptions& train = flags.train;
   auto* epochs = command.add_option(
       "--epochs", flags.epochs,
@@ -152,8 +154,9 @@ void AddTrainFlags(CLI::App& command, Flags& flags) {
       "constant, cosine, or steps:0.5=0.2,0.75=0.04 (from half of the run on "
       "0.2 of the rate, …; default: the model's own)");
   command
-      .add_option("--warmup", train.warmup_steps,
-                  "Steps in which the rate rises linearly (default 0)")
+      .add_option("--warmup", flags.warmup_steps,
+                  "Steps in which the rate rises linearly (default: the "
+                  "model's own, 0 for most)")
       ->check(CLI::NonNegativeNumber);
   command.add_option(
       "--augment", flags.augment,
@@ -190,7 +193,7 @@ void AddTrainFlags(CLI::App& command, Flags& flags) {
 }  // namespace
 
 Command AddTrainCommand(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TrainCommandFlags>();
   CLI::App* command =
       app.add_subcommand("train", "Train a model inside its plan");
   AddPlanFlags(*command, flags->plan);

@@ -22,6 +22,14 @@ target_link_libraries(thimble_flags INTERFACE Threads::Threads)
 add_library(thimble_fmt STATIC ${PROJECT_SOURCE_DIR}/src/base/fmt.cc)
 target_link_libraries(thimble_fmt PRIVATE thimble_flags)
 
+# With sanitizers headers take most of the time: a target's sources are compiled
+# as one. So names in its anonymous namespaces must differ between its files.
+function(thimble_unity TARGET)
+  if(THIMBLE_SANITIZE)
+    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  endif()
+endfunction()
+
 # thimble_module(NAME SOURCES a.cc … DEPENDS graph … [PRIVATE_LIBS thimble_fmt …])
 function(thimble_module NAME)
   cmake_parse_arguments(M "" "" "SOURCES;DEPENDS;PRIVATE_LIBS" ${ARGN})
@@ -31,6 +39,7 @@ function(thimble_module NAME)
     target_link_libraries(thimble_${NAME} PUBLIC thimble_${DEP})
   endforeach()
   target_link_libraries(thimble_${NAME} PRIVATE ${M_PRIVATE_LIBS})
+  thimble_unity(thimble_${NAME})
 endfunction()
 
 # All tests with the label tsan, so that they can be built alone.

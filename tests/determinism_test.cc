@@ -5,6 +5,7 @@
 // each SIMD target.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -106,10 +107,63 @@ TEST_P(DeterminismTest, AnotherSeedGivesOtherWeights) {
             WeightsAfterTraining(1, false, 2));
 }
 
+// The first records of another data set.
+class FewRecords final : public Dataset {
+ public:
+  explicit FewRecords(std::unique_ptr<Dataset> full)
+      : Dataset({.name = "few",
+                 .spec = full->spec(),
+                 .train_size = 64,
+                 .test_size = 10,
+                 .mean = {full->mean().begin(), full->mean().end()},
+                 .stddev = {full->stddev().begin(), full->stddev().end()}}),
+        full_(std::move(full)) {}
+
+ private:
+  Status ReadRecord(Split split, int64_t index, std::span<uint8_t> image,
+                    int32_t* label) const override {
+    return full_->Read(split, index, image, label);
+  }
+
+  std::unique_ptr<Dataset> full_;
+};
+
+// What is fused, and Winograd's convolutions, on the target that users have.
+TEST(WrnDeterminism, OneSetOfWeightsForThreads) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const char* name = "wrn-10-1";
+  const int64_t steps = 4;
+#else
+  const char* name = "wrn-28-2";
+  const int64_t steps = 20;
+#endif
+  auto full = OpenDataset("synthetic-cifar", {});
+  ASSERT_TRUE(full.ok()) << full.status().message();
+  const FewRecords data(*std::move(full));
+  const Result<Model> model =
+      BuildModel(name, {.batch = 5, .images = PresetOf(name).images});
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  std::string weights;
+  for (int threads : {1, 2, 3}) {
+    const Result<Plan> plan = MakePlan(*model, {.threads = threads});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    TrainOptions options;
+    options.steps = steps;
+    options.learning_rate = 0.05;
+    options.augment = Augment::kCropFlip;
+    const Result<TrainSummary> summary = Train(*plan, data, options, nullptr);
+    ASSERT_TRUE(summary.ok()) << summary.status().message();
+    if (threads == 1) weights = summary->weights_sha256;
+    EXPECT_EQ(summary->weights_sha256, weights) << threads << " threads";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, DeterminismTest,
-                         ::testing::Values("mlp", "cnn"),
+                         ::testing::Values("mlp", "cnn", "lstm-2-16-14"),
                          [](const auto& model) {
-                           return std::string(model.param);
+                           std::string name = model.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
                          });
 
 }  // namespace

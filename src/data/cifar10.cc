@@ -16,7 +16,7 @@ namespace {
 // As the archive calls its folder.
 constexpr char kArchiveFolder[] = "cifar-10-batches-bin";
 
-Status Bad(const FileDescriptor& file, const std::string& why) {
+Status BadBatch(const FileDescriptor& file, const std::string& why) {
   return Status::Failed(
       fmt::format("{}: {}; get the files again with `thimble data get cifar10`",
                   file.path(), why));
@@ -24,8 +24,9 @@ Status Bad(const FileDescriptor& file, const std::string& why) {
 
 Status CheckLabel(const FileDescriptor& file, int64_t record, uint8_t label) {
   if (label < kCifar10Classes) return Status::Ok();
-  return Bad(file, fmt::format("label {} of record {} is out of range 0..{}",
-                               label, record, kCifar10Classes - 1));
+  return BadBatch(
+      file, fmt::format("label {} of record {} is out of range 0..{}", label,
+                        record, kCifar10Classes - 1));
 }
 
 // One file of records. Immutable after Open.
@@ -36,13 +37,15 @@ class Batch {
     TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
     const uint64_t records = stamp.bytes / kCifar10RecordBytes;
     if (records == 0 || stamp.bytes % kCifar10RecordBytes != 0) {
-      return Bad(file, fmt::format("its {} bytes are not a whole number of "
-                                   "records of {}",
-                                   stamp.bytes, kCifar10RecordBytes));
+      return BadBatch(file,
+                      fmt::format("its {} bytes are not a whole number of "
+                                  "records of {}",
+                                  stamp.bytes, kCifar10RecordBytes));
     }
     if (official && records != kCifar10FileRecords) {
-      return Bad(file, fmt::format("it has {} records, the published file {}",
-                                   records, kCifar10FileRecords));
+      return BadBatch(
+          file, fmt::format("it has {} records, the published file {}", records,
+                            kCifar10FileRecords));
     }
     Batch batch(std::move(file), static_cast<int64_t>(records));
     TH_RETURN_IF_ERROR(batch.CheckLabels());

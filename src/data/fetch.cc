@@ -29,7 +29,7 @@ constexpr char kElsewhere[] =
 
 // The published files take 184 MB.
 constexpr uint64_t kMaxArchiveBytes = uint64_t{1} << 30;
-constexpr size_t kPieceBytes = size_t{16} * 1024;
+constexpr size_t kFetchPiece = size_t{16} * 1024;
 
 // Files on their way into a folder. Nothing appears there before all six have
 // come and their sums agree.
@@ -134,7 +134,7 @@ class Cifar10Fetch {
     const std::string found = FindCifar10Folder(given);
     const std::string& folder = found.empty() ? given : found;
     Incoming incoming(folder, target_, sums_);
-    std::array<std::byte, kPieceBytes> piece;
+    std::array<std::byte, kFetchPiece> piece;
     for (const std::string_view name : kCifar10Names) {
       TH_ASSIGN_OR_RETURN(const FileDescriptor file,
                           OpenForReading(fmt::format("{}/{}", folder, name)));

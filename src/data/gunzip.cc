@@ -16,7 +16,7 @@
 namespace thimble {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{64} * 1024;
+constexpr size_t kGzipPiece = size_t{64} * 1024;
 
 // One decompression: the zlib state, its buffers and where the bytes go.
 class Inflater {
@@ -105,8 +105,8 @@ class Inflater {
   z_stream state_{};
   bool ready_ = false;
   bool ended_ = false;  // between members
-  std::array<uint8_t, kPieceBytes> in_;
-  std::array<uint8_t, kPieceBytes> out_;
+  std::array<uint8_t, kGzipPiece> in_;
+  std::array<uint8_t, kGzipPiece> out_;
 };
 
 }  // namespace

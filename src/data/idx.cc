@@ -22,7 +22,7 @@ constexpr uint32_t kLabelsMagic = 0x00000801;
 constexpr uint32_t kMaxSide = 4096;
 
 // A piece on the stack, for passes over a whole file.
-constexpr size_t kPieceBytes = size_t{16} * 1024;
+constexpr size_t kIdxPiece = size_t{16} * 1024;
 
 uint32_t BigEndian(std::span<const std::byte> header, size_t word) {
   uint32_t value = 0;
@@ -32,7 +32,7 @@ uint32_t BigEndian(std::span<const std::byte> header, size_t word) {
   return value;
 }
 
-Status Bad(const FileDescriptor& file, const std::string& why) {
+Status BadIdx(const FileDescriptor& file, const std::string& why) {
   return Status::Failed(
       fmt::format("{}: {}; fetch the file again", file.path(), why));
 }
@@ -42,19 +42,20 @@ Status ReadHeader(const FileDescriptor& file, uint32_t magic, const char* what,
                   std::span<std::byte> header) {
   TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
   if (stamp.bytes < header.size()) {
-    return Bad(file, fmt::format("not an IDX file of {}: it has {} bytes, less "
-                                 "than a header's {}",
-                                 what, stamp.bytes, header.size()));
+    return BadIdx(file,
+                  fmt::format("not an IDX file of {}: it has {} bytes, less "
+                              "than a header's {}",
+                              what, stamp.bytes, header.size()));
   }
   TH_RETURN_IF_ERROR(ReadFullyAt(file, header, 0));
   const uint32_t found = BigEndian(header, 0);
   if (found != magic) {
-    return Bad(file, fmt::format("not an IDX file of {}: it starts with "
-                                 "0x{:08x}, not with 0x{:08x}",
-                                 what, found, magic));
+    return BadIdx(file, fmt::format("not an IDX file of {}: it starts with "
+                                    "0x{:08x}, not with 0x{:08x}",
+                                    what, found, magic));
   }
   if (BigEndian(header, 1) == 0) {
-    return Bad(file, fmt::format("it holds no {}", what));
+    return BadIdx(file, fmt::format("it holds no {}", what));
   }
   return Status::Ok();
 }
@@ -65,18 +66,18 @@ Status CheckLength(const FileDescriptor& file, uint64_t header_bytes,
   TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
   const uint64_t expected = header_bytes + payload;
   if (stamp.bytes == expected) return Status::Ok();
-  return Bad(file,
-             fmt::format("its header promises {} bytes, but it has {}: it "
-                         "is {}",
-                         expected, stamp.bytes,
-                         stamp.bytes < expected ? "cut short" : "too long"));
+  return BadIdx(file,
+                fmt::format("its header promises {} bytes, but it has {}: it "
+                            "is {}",
+                            expected, stamp.bytes,
+                            stamp.bytes < expected ? "cut short" : "too long"));
 }
 
 // Calls visit(piece) on all bytes from `offset` on, `left` of them.
 template <typename Visit>
 Status ForEachPiece(const FileDescriptor& file, uint64_t offset, uint64_t left,
                     Visit visit) {
-  std::array<uint8_t, kPieceBytes> buffer;
+  std::array<uint8_t, kIdxPiece> buffer;
   while (left > 0) {
     const auto piece = std::span<uint8_t>(buffer).first(
         static_cast<size_t>(std::min<uint64_t>(left, buffer.size())));
@@ -98,9 +99,10 @@ Result<IdxImagesHeader> ReadIdxImagesHeader(const FileDescriptor& file) {
   const uint32_t height = BigEndian(header, 2);
   const uint32_t width = BigEndian(header, 3);
   if (height == 0 || width == 0 || height > kMaxSide || width > kMaxSide) {
-    return Bad(file, fmt::format("its images claim to be {} x {} pixels, but "
-                                 "sides must be 1 to {}",
-                                 height, width, kMaxSide));
+    return BadIdx(file,
+                  fmt::format("its images claim to be {} x {} pixels, but "
+                              "sides must be 1 to {}",
+                              height, width, kMaxSide));
   }
   TH_RETURN_IF_ERROR(
       CheckLength(file, header.size(), uint64_t{count} * height * width));
@@ -137,9 +139,9 @@ Result<IdxSplit> IdxSplit::Open(const std::string& images_path,
 
 Status IdxSplit::CheckLabel(int64_t index, uint8_t label) const {
   if (label < kIdxClasses) return Status::Ok();
-  return Bad(labels_,
-             fmt::format("label {} of example {} is out of range 0..{}", label,
-                         index, kIdxClasses - 1));
+  return BadIdx(labels_,
+                fmt::format("label {} of example {} is out of range 0..{}",
+                            label, index, kIdxClasses - 1));
 }
 
 Status IdxSplit::Read(int64_t index, std::span<uint8_t> image,

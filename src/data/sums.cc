@@ -15,7 +15,7 @@
 namespace thimble {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{16} * 1024;
+constexpr size_t kSumPiece = size_t{16} * 1024;
 constexpr uint64_t kMaxSumsBytes = uint64_t{64} * 1024;
 constexpr size_t kDigits = 64;
 
@@ -87,7 +87,7 @@ Result<std::string> Sha256OfFile(const std::string& path,
                                  const ByteCount& done) {
   TH_ASSIGN_OR_RETURN(const FileDescriptor file, OpenForReading(path));
   Sha256 sha;
-  std::array<std::byte, kPieceBytes> piece;
+  std::array<std::byte, kSumPiece> piece;
   for (uint64_t offset = 0;;) {
     TH_ASSIGN_OR_RETURN(const size_t got, ReadSomeAt(file, piece, offset));
     if (got == 0) return Hex(sha.Final());

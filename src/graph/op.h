@@ -28,6 +28,7 @@ namespace thimble {
 // its kernel.
 enum class OpKind : uint8_t {
   kNormalize,
+  kImageSlice,
   kConv2d,
   kConv2dGradInput,
   kConv2dGradWeight,
@@ -63,6 +64,11 @@ enum class OpKind : uint8_t {
   kMoments,
   kImageConv,
   kImageConvGradWeight,
+  kLstmGates,
+  kLstmGatesGradWeight,
+  kLstmCell,
+  kLstmCellTrain,
+  kLstmCellGrad,
   kSoftmaxCrossEntropy,
   kSoftmaxCrossEntropyGrad,
   kSgdUpdate,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <memory>
 
 #include "base/check.h"
@@ -199,8 +200,11 @@ class Differentiator {
     for (size_t k = source().ops().size(); k-- > 0;) {
       const Op& op = source().ops()[k];
       if (!wanted_[op.outputs[0].i]) continue;
-      const bool is_loss = op.outputs[0] == model_.loss;
-      if (!is_loss && !gradient_[op.outputs[0].i].valid()) continue;
+      const bool reaches_loss = op.outputs[0] == model_.loss ||
+                                std::ranges::any_of(op.outputs, [&](ValueId v) {
+                                  return gradient_[v.i].valid();
+                                });
+      if (!reaches_loss) continue;
       emit_.set_origin({OpOrigin::Part::kBackward, static_cast<uint32_t>(k)});
       BackwardOf(op, saved_[k]);
     }

@@ -14,11 +14,14 @@
 #include "kernels/update/update.h"
 #include "ops/batch_norm.h"
 #include "ops/conv2d.h"
+#include "ops/image_slice.h"
+#include "ops/linear.h"
 #include "ops/normalize.h"
 #include "ops/pool.h"
 #include "ops/shortcut.h"
 #include "ops/update.h"
 #include "runtime/bind_fused.h"
+#include "runtime/bind_lstm.h"
 
 namespace thimble::runtime {
 namespace {
@@ -40,6 +43,17 @@ BoundOp BindNormalize(const BindContext& c) {
     kernels::NormalizeU8(Rows(x, run), x.shape[1], x.shape.elements_from(2),
                          c.In<uint8_t>(0), op.scale().data(), op.shift().data(),
                          c.Out(0), c.kernel);
+  };
+}
+
+BoundOp BindImageSlice(const BindContext& c) {
+  const auto& op = c.As<ops::ImageSlice>();
+  return [c, &op](const RunContext& run) {
+    const ValueSpec& x = c.inputs[0];
+    kernels::NormalizeU8Slice(Rows(x, run), x.shape[1],
+                              x.shape.elements_from(2), op.begin(), op.count(),
+                              c.In<uint8_t>(0), op.scale().data(),
+                              op.shift().data(), c.Out(0), c.kernel);
   };
 }
 
@@ -77,9 +91,11 @@ BoundOp BindLinear(const BindContext& c) {
 
 BoundOp BindLinearGradInput(const BindContext& c) {
   const kernels::LinearShape shape{c.inputs[1].shape[1], c.inputs[1].shape[0]};
-  return [c, shape](const RunContext& run) {
+  const bool with_other = c.As<ops::LinearGradInput>().with_other();
+  const kernels::LinearTarget grad_x{c.Out(0), with_other ? c.In(2) : nullptr};
+  return [c, shape, grad_x](const RunContext& run) {
     kernels::LinearGradInput(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
-                             c.Out(0), c.kernel);
+                             grad_x, c.kernel);
   };
 }
 
@@ -292,6 +308,8 @@ BoundOp Bind(const BindContext& context) {
   switch (context.def->kind()) {
     case OpKind::kNormalize:
       return BindNormalize(context);
+    case OpKind::kImageSlice:
+      return BindImageSlice(context);
     case OpKind::kConv2d:
       return BindConv2d(context);
     case OpKind::kConv2dGradInput:
@@ -364,6 +382,16 @@ BoundOp Bind(const BindContext& context) {
       return BindNormReluConvGradWeight(context);
     case OpKind::kNormGrad:
       return BindNormGrad(context);
+    case OpKind::kLstmGates:
+      return BindLstmGates(context);
+    case OpKind::kLstmGatesGradWeight:
+      return BindLstmGatesGradWeight(context);
+    case OpKind::kLstmCell:
+      return BindLstmCell(context);
+    case OpKind::kLstmCellTrain:
+      return BindLstmCellTrain(context);
+    case OpKind::kLstmCellGrad:
+      return BindLstmCellGrad(context);
     case OpKind::kBatchNorm:
     case OpKind::kFusedConv:
     case OpKind::kReshape:

@@ -46,36 +46,41 @@ TEST(Allocations, TheCounterCounts) {
   delete grown;
 }
 
-TEST(Allocations, NoneBetweenStep2And50WithLogProgressAndAugmentation) {
-  for (const char* name : {"mlp", "cnn"}) {
-    for (int threads : {1, 2}) {
-      SCOPED_TRACE(::testing::Message() << name << " " << threads);
-      TestFolder folder;
-      auto data = OpenDataset("synthetic", {});
-      ASSERT_TRUE(data.ok());
-      auto model = BuildModel(name, {.batch = 16});
-      ASSERT_TRUE(model.ok());
-      // With two threads, what is recomputed must not allocate either.
-      auto plan = MakePlan(
-          *model, {.threads = threads,
-                   .checkpoint = threads == 2 ? "recursive-1" : "none"});
-      ASSERT_TRUE(plan.ok());
-      const int terminal = open("/dev/null", O_WRONLY);
-      cli::Progress progress(terminal, /*live=*/true, plan->arena_bytes(),
-                             std::chrono::milliseconds(0));
-      CountingObserver observer(&progress);
-      TrainOptions options;
-      options.steps = 50;
-      options.augment = Augment::kCropFlip;
-      options.log_path = folder.File("log.jsonl");
-      options.out_dir = folder.File("out");
-      auto summary = Train(*plan, **data, options, &observer);
-      close(terminal);
-      ASSERT_TRUE(summary.ok()) << summary.status().message();
-      EXPECT_TRUE(summary->log_status.ok());
-      EXPECT_EQ(observer.after_2(), observer.after_50());
-    }
+void CheckAllocations(const char* name, const char* data_name, int64_t batch) {
+  for (int threads : {1, 2}) {
+    SCOPED_TRACE(::testing::Message() << name << " " << threads);
+    TestFolder folder;
+    auto data = OpenDataset(data_name, {});
+    ASSERT_TRUE(data.ok());
+    auto model =
+        BuildModel(name, {.batch = batch, .images = PresetOf(name).images});
+    ASSERT_TRUE(model.ok());
+    // With two threads, what is recomputed must not allocate either.
+    auto plan =
+        MakePlan(*model, {.threads = threads,
+                          .checkpoint = threads == 2 ? "recursive-1" : "none"});
+    ASSERT_TRUE(plan.ok());
+    const int terminal = open("/dev/null", O_WRONLY);
+    cli::Progress progress(terminal, /*live=*/true, plan->arena_bytes(),
+                           std::chrono::milliseconds(0));
+    CountingObserver observer(&progress);
+    TrainOptions options;
+    options.steps = 50;
+    options.augment = Augment::kCropFlip;
+    options.log_path = folder.File("log.jsonl");
+    options.out_dir = folder.File("out");
+    auto summary = Train(*plan, **data, options, &observer);
+    close(terminal);
+    ASSERT_TRUE(summary.ok()) << summary.status().message();
+    EXPECT_TRUE(summary->log_status.ok());
+    EXPECT_EQ(observer.after_2(), observer.after_50());
   }
+}
+
+TEST(Allocations, NoneBetweenStep2And50WithLogProgressAndAugmentation) {
+  CheckAllocations("mlp", "synthetic", 16);
+  CheckAllocations("cnn", "synthetic", 16);
+  CheckAllocations("wrn-10-1", "synthetic-cifar", 4);
 }
 
 }  // namespace

@@ -42,6 +42,10 @@ void ExpectRefused(const Args& args, int exit_code, const std::string& says) {
 TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   ExpectRefused({}, 2, "subcommand");
   ExpectRefused({"plan", "resnext"}, 2, "the models are: mlp, cnn");
+  ExpectRefused({"plan", "resnet-111"}, 2, "6n+2");
+  ExpectRefused({"plan", "lstm-1-16"}, 2, "lstm-LAYERS-HIDDEN-STEPS");
+  ExpectRefused({"train", "lstm-1-16-27", "--data", "synthetic"}, 2,
+                "use a number of steps that divides");
   ExpectRefused({"plan", "cnn", "--colour"}, 2, "--colour");
   ExpectRefused({"plan", "cnn", "--batch", "0"}, 2, "--batch");
   ExpectRefused({"plan", "cnn", "--batch", "many"}, 2, "--batch");

@@ -19,10 +19,10 @@ namespace {
 using Json = nlohmann::json;
 using Args = std::vector<std::string>;
 
-// Four epochs of 64 steps.
-Args TrainArgs(const std::string& dir) {
+// Epochs of 64 steps.
+Args TrainArgs(const std::string& dir, const char* epochs) {
   return {"train", "mlp",      "--data", "synthetic", "--batch",
-          "64",    "--epochs", "4",      "--threads", "2",
+          "64",    "--epochs", epochs,   "--threads", "2",
           "--out", dir,        "--json", "--augment", "crop-flip"};
 }
 
@@ -46,10 +46,10 @@ void Interrupt(const Args& args, const TestFolder& folder, int signal,
 
 TEST(Resume, EndsInTheSameBitsAfterStopsAndKills) {
   TestFolder folder;
-  const Json whole = Finish(TrainArgs(folder.File("whole")));
+  const Json whole = Finish(TrainArgs(folder.File("whole"), "4"));
   EXPECT_EQ(whole["steps"], 256);
   for (int signal : {SIGINT, SIGKILL}) {
-    const Args args = TrainArgs(folder.File(std::to_string(signal)));
+    const Args args = TrainArgs(folder.File(std::to_string(signal)), "4");
     // Growing pauses: whatever the machine's speed, some fall into the middle
     // of an epoch, of a save, of a test.
     for (int round = 1; round <= 6; ++round) {
@@ -65,7 +65,7 @@ TEST(Resume, EndsInTheSameBitsAfterStopsAndKills) {
 
 TEST(Resume, OfAFinishedRunReportsItAgain) {
   TestFolder folder;
-  const Args args = TrainArgs(folder.File("run"));
+  const Args args = TrainArgs(folder.File("run"), "1");
   const Json first = Finish(args);
   const Json again = Finish(args);
   EXPECT_EQ(again["weights_sha256"], first["weights_sha256"]);
@@ -74,7 +74,7 @@ TEST(Resume, OfAFinishedRunReportsItAgain) {
 
 TEST(Resume, RefusesOtherSettingsAndDamagedFiles) {
   TestFolder folder;
-  const Args args = TrainArgs(folder.File("run"));
+  const Args args = TrainArgs(folder.File("run"), "1");
   Finish(args);
   const auto refused = [&](Args changed, const std::string& says) {
     changed.push_back("--resume");

@@ -14,13 +14,15 @@
 #include "kernels/conv/row_weight-inl.h"
 #include "kernels/conv/taps-inl.h"
 #include "kernels/conv/weight_pass.h"
+#include "kernels/conv/winograd_run-inl.h"
+#include "kernels/conv/winograd_weight_grad-inl.h"
 #include "kernels/target.h"
 
 #if HWY_ONCE
 namespace thimble::kernels {
 namespace {
 
-// A thread's part is the larger of the two ways', since targets differ in which
+// A thread's part is the largest of the ways', since targets differ in which
 // they have; sums over images are kept in the shared part.
 Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
                         const Conv2dReduction& reduction) {
@@ -30,6 +32,10 @@ Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
   conv::GroupedPass grouped;
   if (conv::MakeGroupedPass(shape, forward, grouped)) {
     floats = std::max(floats, grouped.Floats());
+  }
+  conv::WinogradPass winograd;
+  if (conv::MakeWinogradPass(shape, forward, winograd)) {
+    floats = std::max(floats, winograd.Floats());
   }
   Workspace workspace{.per_thread =
                           static_cast<size_t>(floats) * sizeof(float)};
@@ -46,6 +52,12 @@ Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
 void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const Conv2dTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
+  conv::WinogradPass winograd;
+  if (conv::MakeWinogradPass(shape, forward, winograd) &&
+      THIMBLE_DISPATCH(RunWinograd)
+          .Get()(winograd, images, input, weights, sink, context)) {
+    return;
+  }
   conv::GroupedPass grouped;
   if (conv::MakeGroupedPass(shape, forward, grouped) &&
       THIMBLE_DISPATCH(RunGrouped)
@@ -127,9 +139,13 @@ void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
 
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
   conv::RowWeightPass rows;
-  const int64_t floats = conv::MakeRowWeightPass(shape, rows)
-                             ? rows.Floats()
-                             : conv::GradWeightPass(shape).Floats();
+  int64_t floats = conv::MakeRowWeightPass(shape, rows)
+                       ? rows.Floats()
+                       : conv::GradWeightPass(shape).Floats();
+  conv::WinogradWeightPass winograd;
+  if (conv::MakeWinogradWeightPass(shape, winograd)) {
+    floats = std::max(floats, winograd.Floats());
+  }
   return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
 }
 
@@ -137,6 +153,12 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const Conv2dTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
+  conv::WinogradWeightPass winograd;
+  if (conv::MakeWinogradWeightPass(shape, winograd) &&
+      THIMBLE_DISPATCH(RunWinogradWeightGrad)
+          .Get()(winograd, images, x, grad_y, grad_w, context)) {
+    return;
+  }
   conv::RowWeightPass rows;
   if (conv::MakeRowWeightPass(shape, rows)) {
     THIMBLE_DISPATCH(RunRowWeight)

@@ -7,8 +7,10 @@
 // in_channels, kernel_h, kernel_w].
 //
 // Every output element is computed by one thread in one order that depends on
-// the shape and the SIMD target only. No aliasing between inputs and outputs,
-// except where it says so.
+// the shape and the SIMD target only. 3x3 kernels of stride 1 may be computed
+// by Winograd's products (winograd.h): an output's rounding error then depends
+// on the 4x4 inputs around it. No aliasing between inputs and outputs, except
+// where it says so.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,8 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 // {in channels, height, width, out channels, kernel h, kernel w, stride,
 // padding}, images. Around the widths of vectors and register tiles of every
 // target; rows shorter and longer than a vector; several tiles per image and
-// several chunks of channels; paddings past the kernel's reach.
+// several chunks of channels; paddings past the kernel's reach; the last ones
+// are Winograd's, in strips of one image and of several.
 const Case kCases[] = {
     {{1, 1, 1, 1, 1, 1, 1, 0}, 1},     {{1, 1, 1, 1, 3, 3, 1, 1}, 2},
     {{3, 5, 9, 5, 3, 3, 1, 1}, 2},     {{5, 5, 9, 3, 3, 3, 2, 1}, 2},
@@ -60,6 +61,8 @@ const Case kCases[] = {
     {{40, 16, 16, 12, 3, 3, 1, 1}, 1}, {{32, 32, 32, 8, 3, 3, 1, 1}, 1},
     {{12, 32, 32, 24, 3, 3, 2, 1}, 1}, {{64, 16, 16, 10, 1, 1, 1, 0}, 1},
     {{48, 8, 8, 40, 3, 3, 1, 1}, 1},   {{1, 70, 300, 3, 3, 3, 1, 1}, 1},
+    {{16, 6, 32, 24, 3, 3, 1, 1}, 2},  {{72, 8, 16, 40, 3, 3, 1, 1}, 2},
+    {{24, 16, 8, 16, 3, 3, 1, 1}, 3},  {{136, 8, 8, 48, 3, 3, 1, 1}, 2},
 };
 
 // More of them, of sizes that nobody chose.
@@ -270,6 +273,49 @@ TEST(Conv, StaysInsideItsAllocations) {
     run(kForward, x, w, images * OutputSize(s));
     run(kGradInput, grad_y, w, images * InputSize(s));
     run(kGradWeight, x, grad_y, WeightSize(s));
+  }
+}
+
+// The root mean square of f32 errors, of each pass, on one target.
+struct PassErrors {
+  double forward = 0.0, grad_input = 0.0, grad_weight = 0.0;
+};
+PassErrors ErrorsOf(const Conv2dShape& s, int64_t images) {
+  const auto n = static_cast<size_t>(images);
+  const Input x(n * InputSize(s), 0, 1), grad_y(n * OutputSize(s), 0, 2);
+  const Input w(WeightSize(s), 0, 3);
+  const auto error = [&](const PassUnderTest& pass, const Input& a,
+                         const Input& b, const std::vector<double>& want) {
+    const TestContext context(1, pass.workspace(s));
+    std::vector<float> got(want.size());
+    pass.kernel(s, images, a.data(), b.data(), got.data(), *context);
+    double square = 0.0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      square += (got[i] - want[i]) * (got[i] - want[i]);
+    }
+    return std::sqrt(square / static_cast<double>(got.size()));
+  };
+  std::vector<double> y(grad_y.Wide().size()), grad_x(x.Wide().size()),
+      grad_w(w.Wide().size());
+  reference::Conv2dForward(s, images, x.Wide().data(), w.Wide().data(),
+                           y.data());
+  reference::Conv2dGradInput(s, images, grad_y.Wide().data(), w.Wide().data(),
+                             grad_x.data());
+  reference::Conv2dGradWeight(s, images, x.Wide().data(), grad_y.Wide().data(),
+                              grad_w.data());
+  return {error(kForward, x, w, y), error(kGradInput, grad_y, w, grad_x),
+          error(kGradWeight, x, grad_y, grad_w)};
+}
+
+// The first target, which has the fewest lanes, sums directly.
+TEST(Conv, WinogradIsAboutAsAccurateAsDirectSums) {
+  const Conv2dShape s = {64, 8, 16, 64, 3, 3, 1, 1};
+  std::vector<PassErrors> errors;
+  ForEachTarget([&] { errors.push_back(ErrorsOf(s, 2)); });
+  for (const PassErrors& e : errors) {
+    EXPECT_LE(e.forward, 2 * errors.front().forward);
+    EXPECT_LE(e.grad_input, 2 * errors.front().grad_input);
+    EXPECT_LE(e.grad_weight, 2 * errors.front().grad_weight);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "kernels/conv/grouped-inl.h"
 #include "kernels/conv/grouped_tile-inl.h"
 #include "kernels/conv/pack-inl.h"
+#include "kernels/conv/unit_order.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
@@ -203,6 +204,25 @@ void WriteBlock(const GroupedCall& call, const GroupedWork& work,
   }
 }
 
+// Asks for the lines that WriteBlock will write, while sums are on their way.
+void PrefetchResults(const GroupedCall& call, const TileSpan& span,
+                     int64_t first_output, int64_t there) {
+  const conv::GroupedPass& pass = call.pass;
+  const int64_t scale = pass.phases * pass.phases;
+  const int64_t plane = scale * pass.height * pass.width;
+  const auto bytes = static_cast<int64_t>(
+      BytesFor(call.sink.dtype, scale * span.rows * pass.width));
+  for (int64_t i = 0; i < span.images * there; ++i) {
+    const int64_t offset =
+        ((span.image + i / there) * pass.outputs + first_output + i % there) *
+            plane +
+        scale * span.first * pass.width;
+    const auto* at = static_cast<const std::byte*>(call.sink.data) +
+                     BytesFor(call.sink.dtype, offset);
+    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 1, 2);
+  }
+}
+
 // One block of the packed group's outputs, on the tile in scratch.
 void SumGroupedBlock(const GroupedCall& call, GroupedWork& work,
                      int64_t block) {
@@ -232,6 +252,7 @@ void SumGroupedBlock(const GroupedCall& call, GroupedWork& work,
     SumRows(call, work, 0, outputs, weights, sum);
     return;
   }
+  if (pass.phases == 2) PrefetchResults(call, span, first, there);
   sum.output_floats = pass.block_rows * pass.width;
   const int64_t image_floats = conv::kBlockOutputs * sum.output_floats;
   sum.pair_floats = span.pair == 1 ? 0 : image_floats;
@@ -304,32 +325,6 @@ void SumGroupedChunk(const GroupedCall& call, GroupedWork& work, int64_t group,
   }
 }
 
-// Pairs (group, unit) in an order that keeps inputs in the L2 cache while
-// groups of outputs pass over them, and packs weights seldom: blocks of units,
-// in each all groups, in each the block's units.
-class UnitOrder {
- public:
-  UnitOrder(int64_t groups, int64_t units, int64_t block)
-      : groups_(groups), units_(units), block_(block) {}
-  int64_t count() const { return groups_ * units_; }
-  int64_t group(int64_t i) const {
-    return i % (groups_ * block_) / units_of(i);
-  }
-  int64_t unit(int64_t i) const {
-    return block_of(i) * block_ + i % (groups_ * block_) % units_of(i);
-  }
-
- private:
-  int64_t block_of(int64_t i) const { return i / (groups_ * block_); }
-  // The last block may have fewer.
-  int64_t units_of(int64_t i) const {
-    return HWY_MIN(block_, units_ - block_of(i) * block_);
-  }
-  int64_t groups_;
-  int64_t units_;
-  int64_t block_;
-};
-
 #endif  // 8 lanes
 
 }  // namespace
@@ -343,7 +338,7 @@ bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
   GroupedCall call{pass, input, weights, sink, images};
   call.pair = pass.pair();
   call.row_vectors = pass.row_floats() / lanes;
-  call.in_place = IsPlain(input) && pass.step == 1 && !SharesSets(pass);
+  call.in_place = IsPlain(input) && pass.step == 1 && !SharesSets();
   call.row_floats = call.in_place ? pass.width : pass.row_floats();
   for (int64_t p = 0; p < pass.phases * pass.phases; ++p) {
     call.group_counts[p] =
@@ -357,8 +352,9 @@ bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
   // vector, which then have `tiles` units.
   const int64_t step = sink.reducing() ? chunk_images : call.pair;
   const int64_t step_units = sink.reducing() ? 1 : tiles;
-  const UnitOrder order(pass.groups(), conv::CeilDiv(images, step) * step_units,
-                        conv::CeilDiv(pass.cached_images(), step) * step_units);
+  const conv::UnitOrder order(
+      pass.groups(), conv::CeilDiv(images, step) * step_units,
+      conv::CeilDiv(pass.cached_images(), step) * step_units);
   context.pool->ParallelFor(order.count(), [&](int64_t begin, int64_t end,
                                                int thread) {
     GroupedWork work;

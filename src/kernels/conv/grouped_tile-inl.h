@@ -157,11 +157,10 @@ void LoadSplit(const conv::GroupedPass& pass, const Conv2dInput& input,
                });
 }
 
-// Channels a multiple of the L1 cache's ways apart meet in the same sets. With
-// vectors of 8 lanes there are too many loads to wait for the L2 cache.
-HWY_INLINE bool SharesSets(const conv::GroupedPass& pass) {
-  return LaneCount() == 8 && pass.src_height * pass.src_width % 1024 == 0;
-}
+// Planes are a power of two apart: rows of many channels meet in the same sets
+// of the L1 cache. With vectors of 8 lanes there are too many loads to wait for
+// the L2 cache.
+HWY_INLINE bool SharesSets() { return LaneCount() == 8; }
 
 // Asks for the source rows of a span that comes later, into the L2 cache: rows
 // of many channels are streams too short for hardware to see.

@@ -112,50 +112,77 @@ struct RowSums {
   double second = 0.0;
 };
 
-// Sums over [0, n) of what add(value, other, sum1, sum2) adds, in four chains
-// of vectors. Past the end value is `rest` and other is 0: add must add nothing
-// for them.
-template <typename T, typename F>
-HWY_INLINE RowSums SumRow(int64_t n, const float* values, const T* other,
-                          float rest, const F& add) {
+// Passes over [0, n) by vectors, with two sums in four chains: f(whole, i,
+// left, sum1, sum2) takes the vector at i, of which `left` lanes exist. Lanes
+// past the end must add nothing.
+template <typename F>
+HWY_INLINE RowSums PassRow(int64_t n, const F& f) {
   const D d;
   const int64_t lanes = LaneCount();
   V a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0;
   V b0 = a0, b1 = a0, b2 = a0, b3 = a0;
-  const auto at = [&](int64_t i, V& a, V& b) HWY_ATTR {
-    add(hn::LoadU(d, values + i), LoadAs(d, other + i), a, b);
-  };
+  const std::true_type whole;
   int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    at(i, a0, b0);
-    at(i + lanes, a1, b1);
-    at(i + 2 * lanes, a2, b2);
-    at(i + 3 * lanes, a3, b3);
+    f(whole, i, lanes, a0, b0);
+    f(whole, i + lanes, lanes, a1, b1);
+    f(whole, i + 2 * lanes, lanes, a2, b2);
+    f(whole, i + 3 * lanes, lanes, a3, b3);
   }
-  for (; i + lanes <= n; i += lanes) at(i, a0, b0);
-  if (i < n) {
-    const auto left = static_cast<size_t>(n - i);
-    const V last = hn::IfThenElse(
-        hn::FirstN(d, left), LoadFirst(d, values + i, left), hn::Set(d, rest));
-    add(last, LoadFirstAs(d, other + i, left), a1, b1);
-  }
+  for (; i + lanes <= n; i += lanes) f(whole, i, lanes, a0, b0);
+  if (i < n) f(std::false_type(), i, n - i, a1, b1);
   const V a = hn::Add(hn::Add(a0, a1), hn::Add(a2, a3));
   const V b = hn::Add(hn::Add(b0, b1), hn::Add(b2, b3));
   return {hn::GetLane(hn::SumOfLanes(d, a)), hn::GetLane(hn::SumOfLanes(d, b))};
 }
 
-// A first pass finds a shift near the mean; the second sums the deviations from
+// What is there of a vector; zeros for the rest.
+template <typename W, typename T>
+HWY_INLINE V LoadLeft(W, const T* from, int64_t left) {
+  if constexpr (W::value) return LoadAs(D(), from);
+  return LoadFirstAs(D(), from, static_cast<size_t>(left));
+}
+template <typename W, typename T>
+HWY_INLINE void StoreLeft(W, V v, T* to, int64_t left) {
+  if constexpr (W::value) {
+    StoreAs(v, D(), to);
+  } else {
+    StoreFirstAs(v, D(), to, static_cast<size_t>(left));
+  }
+}
+
+// values + residual, rounded, to `to` and back to values. The sum of them.
+template <bool kResidual, typename T>
+double WriteSum(int64_t n, const T* residual, float* values, T* to) {
+  const D d;
+  return PassRow(n,
+                 [&](auto whole, int64_t i, int64_t left, V& a, V&) HWY_ATTR {
+                   V v = LoadLeft(whole, values + i, left);
+                   if constexpr (kResidual) {
+                     v = hn::Add(v, LoadLeft(whole, residual + i, left));
+                   }
+                   v = RoundTo(d, T(), v);
+                   StoreLeft(whole, v, to + i, left);
+                   StoreLeft(whole, v, values + i, left);
+                   a = hn::Add(a, v);
+                 })
+      .first;
+}
+
+// The sum gives a shift near the mean; a second pass sums the deviations from
 // it, so that the shift's rounding error cancels.
-void MergeMoments(int64_t n, const float* values, conv::Partial& partial) {
+void MergeMoments(int64_t n, const float* values, double sum,
+                  conv::Partial& partial) {
   const auto count = static_cast<double>(n);
-  const RowSums sum =
-      SumRow(n, values, values, 0.0f,
-             [](V v, V, V& a, V&) HWY_ATTR { a = hn::Add(a, v); });
-  const auto shift = static_cast<float>(sum.first / count);
+  const auto shift = static_cast<float>(sum / count);
   const V center = hn::Set(D(), shift);
   const RowSums off =
-      SumRow(n, values, values, shift, [center](V v, V, V& a, V& b) HWY_ATTR {
-        const V deviation = hn::Sub(v, center);
+      PassRow(n, [&](auto whole, int64_t i, int64_t left, V& a, V& b) HWY_ATTR {
+        V deviation = hn::Sub(LoadLeft(whole, values + i, left), center);
+        if constexpr (!decltype(whole)::value) {
+          const auto there = hn::FirstN(D(), static_cast<size_t>(left));
+          deviation = hn::IfThenElseZero(there, deviation);
+        }
         a = hn::Add(a, deviation);
         b = hn::MulAdd(deviation, deviation, b);
       });
@@ -164,27 +191,24 @@ void MergeMoments(int64_t n, const float* values, conv::Partial& partial) {
   partial.Merge(count, shift + off.first / count, m2);
 }
 
-// The gradient's way through relu(x * scale + shift).
-template <typename T>
-void MaskRow(const conv::Sink& sink, int64_t channel, const T* x, int64_t n,
-             float* values) {
+// The gradient's way through relu(x * scale + shift), to `to`, and its two
+// sums.
+template <typename T, typename X>
+void WriteMasked(const conv::Sink& sink, int64_t channel, int64_t n,
+                 const float* values, const X* x, T* to,
+                 conv::Partial& partial) {
   const D d;
   const V scale = hn::Set(d, sink.scale[channel]);
   const V shift = hn::Set(d, sink.shift[channel]);
-  MapRow(n, x, values, [&](V v, V at) HWY_ATTR {
-    const V u = hn::MulAdd(at, scale, shift);
-    return hn::IfThenElseZero(hn::Gt(u, hn::Zero(d)), v);
-  });
-}
-
-template <typename T>
-void AddSums(const conv::Sink& sink, int64_t channel, const T* x, int64_t n,
-             const float* values, conv::Partial& partial) {
-  const D d;
   const V center = hn::Set(d, sink.mean[channel]);
   const V inverse = hn::Set(d, sink.inv_std[channel]);
   const RowSums sums =
-      SumRow(n, values, x, 0.0f, [&](V v, V at, V& a, V& b) HWY_ATTR {
+      PassRow(n, [&](auto whole, int64_t i, int64_t left, V& a, V& b) HWY_ATTR {
+        const V at = LoadLeft(whole, x + i, left);
+        const V u = hn::MulAdd(at, scale, shift);
+        V v = LoadLeft(whole, values + i, left);
+        v = RoundTo(d, T(), hn::IfThenElseZero(hn::Gt(u, hn::Zero(d)), v));
+        StoreLeft(whole, v, to + i, left);
         a = hn::Add(a, v);
         b = hn::MulAdd(v, hn::Mul(hn::Sub(at, center), inverse), b);
       });
@@ -196,35 +220,23 @@ void AddSums(const conv::Sink& sink, int64_t channel, const T* x, int64_t n,
 // `values`. `partial` is the channel's, where the sink reduces.
 void WriteRow(const conv::Sink& sink, int64_t channel, int64_t offset,
               int64_t n, float* values, conv::Partial* partial) {
-  const bool reducing = sink.reducing();
-  if (sink.x != nullptr) {
-    WithFloatType(sink.x_dtype, [&](auto type) HWY_ATTR {
-      using T = decltype(type);
-      MaskRow(sink, channel, static_cast<const T*>(sink.x) + offset, n, values);
-    });
-  }
   WithFloatType(sink.dtype, [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    const D d;
-    if (sink.residual != nullptr) {
-      MapRow(n, static_cast<const T*>(sink.residual) + offset, values,
-             [](V v, V r) HWY_ATTR { return hn::Add(v, r); });
-    }
     T* to = static_cast<T*>(sink.data) + offset;
-    CopyRowAs(n, values, to, [](V v) HWY_ATTR { return v; });
-    if (reducing && sink.dtype != DType::kF32) {
-      MapRow(n, values, values,
-             [&](V v, V) HWY_ATTR { return RoundTo(d, T(), v); });
+    if (sink.x != nullptr) {
+      WithFloatType(sink.x_dtype, [&](auto x_type) HWY_ATTR {
+        using X = decltype(x_type);
+        WriteMasked(sink, channel, n, values,
+                    static_cast<const X*>(sink.x) + offset, to, *partial);
+      });
+      return;
     }
+    const T* residual = static_cast<const T*>(sink.residual);
+    const double sum = residual == nullptr
+                           ? WriteSum<false>(n, residual, values, to)
+                           : WriteSum<true>(n, residual + offset, values, to);
+    if (sink.moments) MergeMoments(n, values, sum, *partial);
   });
-  if (sink.moments) MergeMoments(n, values, *partial);
-  if (sink.x != nullptr) {
-    WithFloatType(sink.x_dtype, [&](auto type) HWY_ATTR {
-      using T = decltype(type);
-      AddSums(sink, channel, static_cast<const T*>(sink.x) + offset, n, values,
-              *partial);
-    });
-  }
 }
 
 }  // namespace
