@@ -34,7 +34,7 @@ TEST(Auto, ReachesTheExactFrontOfWrn28) {
   const Model model = ModelOf("wrn-28-2", 100);
   // A unit is one tensor of the first stage; besides, there are parameters,
   // gradients, velocities, statistics, scratch and input.
-  constexpr uint64_t kUnit = 100 * 32768 * 4;
+  constexpr uint64_t kUnit = uint64_t{100} * 32768 * 4;
   constexpr uint64_t kRest = 18'000'000;
   const struct {
     double units;

@@ -101,7 +101,7 @@ void FindPeak(PlanParts& parts) {
   TH_CHECK(static_cast<int64_t>(parts.lower_bound) == most);
 }
 
-// REQUIRES: CheckOptions accepts the options.
+// REQUIRES: CheckOptions and CheckMicrobatch accept the options.
 Plan Build(const Model& whole, const PlanOptions& options) {
   const planner::Strategy strategy =
       *planner::ParseStrategy(options.checkpoint);
@@ -112,16 +112,21 @@ Plan Build(const Model& whole, const PlanOptions& options) {
   parts.options.checkpoint = strategy.name;
   parts.batch = whole.batch();
   parts.microbatch = model.batch();
-  planner::Program program = planner::ApplyStrategy(
+  const int64_t passes = parts.batch / parts.microbatch;
+  planner::LoweredProgram lowered = planner::ApplyStrategy(
       planner::Differentiate(options.fuse ? planner::Fuse(model) : model,
-                             options, parts.batch / parts.microbatch),
+                             options, passes),
       strategy, options);
+  planner::Program& program = lowered.program;
   parts.schedule = planner::MakeSchedule(program);
   planner::BufferSet set =
       planner::MakeBuffers(program, options, parts.schedule);
-  std::vector<BufferRequest> requests;
-  for (const Buffer& b : set.buffers) requests.push_back({b.live, b.bytes});
-  const planner::Placement placement = planner::PlacePortfolio(requests);
+  if (!lowered.placement.has_value()) {
+    std::vector<BufferRequest> requests;
+    for (const Buffer& b : set.buffers) requests.push_back({b.live, b.bytes});
+    lowered.placement = planner::PlacePortfolio(requests);
+  }
+  const planner::Placement& placement = *lowered.placement;
   for (size_t i = 0; i < set.buffers.size(); ++i) {
     set.buffers[i].offset = placement.offsets[i];
   }
@@ -137,7 +142,6 @@ Plan Build(const Model& whole, const PlanOptions& options) {
   FindPeak(parts);
   const planner::FlopCount flops =
       planner::CountFlops(parts.graph, parts.schedule);
-  const int64_t passes = parts.batch / parts.microbatch;
   parts.flops_step = flops.step * passes;
   parts.flops_recompute = flops.recompute * passes;
   parts.paper = planner::PaperAccounting(model, options.optimizer, strategy);

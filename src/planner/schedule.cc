@@ -3,7 +3,6 @@
 
 #include "graph/op.h"
 #include "planner/buffers.h"
-#include "planner/place/place.h"
 
 namespace thimble::planner {
 namespace {
@@ -36,8 +35,8 @@ size_t MostLiveBytes(const Program& program, const PlanOptions& options) {
   return LowerBound(RequestsOf(program, options));
 }
 
-size_t PlacedBytes(const Program& program, const PlanOptions& options) {
-  return PlacePortfolio(RequestsOf(program, options)).bytes;
+Placement PlaceBuffers(const Program& program, const PlanOptions& options) {
+  return PlacePortfolio(RequestsOf(program, options));
 }
 
 FlopCount CountFlops(const Graph& graph,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "planner/place/place.h"
 #include "planner/program.h"
 #include "thimble/plan.h"
 
@@ -18,8 +19,8 @@ std::vector<ScheduledOp> MakeSchedule(const Program& program);
 // Most bytes live at one time: the least arena that could do.
 size_t MostLiveBytes(const Program& program, const PlanOptions& options);
 
-// The arena that it gets.
-size_t PlacedBytes(const Program& program, const PlanOptions& options);
+// Offsets of its buffers, in the order of MakeBuffers.
+Placement PlaceBuffers(const Program& program, const PlanOptions& options);
 
 struct FlopCount {
   int64_t step = 0;       // forward and backward as executed

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <set>
 
 #include "base/check.h"
@@ -72,7 +71,8 @@ struct Candidate {
   Script script;
   int64_t work = 0;
   size_t most_live = 0;
-  std::optional<size_t> arena;  // once placed
+  bool is_placed = false;
+  Placement placement;
 };
 
 class Chooser {
@@ -89,18 +89,24 @@ class Chooser {
                      });
   }
 
-  Program Choose() {
+  LoweredProgram Choose() {
     const uint64_t budget =
         options_.budget.value_or(std::numeric_limits<uint64_t>::max());
     for (Candidate& candidate : candidates_) {
       if (candidate.most_live <= budget && ArenaOf(candidate) <= budget) {
-        return Rewrite(program_, candidate.script);
+        return Lower(candidate);
       }
     }
-    return Rewrite(program_, Smallest().script);
+    return Lower(Smallest());
   }
 
  private:
+  LoweredProgram Lower(const Candidate& candidate) const {
+    LoweredProgram lowered{Rewrite(program_, candidate.script), {}};
+    if (candidate.is_placed) lowered.placement = candidate.placement;
+    return lowered;
+  }
+
   void Add(Script script) {
     if (!seen_.insert(Key(script)).second) return;
     const Program rewritten = Rewrite(program_, script);
@@ -149,11 +155,12 @@ class Chooser {
   }
 
   size_t ArenaOf(Candidate& candidate) {
-    if (!candidate.arena.has_value()) {
-      candidate.arena =
-          PlacedBytes(Rewrite(program_, candidate.script), options_);
+    if (!candidate.is_placed) {
+      candidate.placement =
+          PlaceBuffers(Rewrite(program_, candidate.script), options_);
+      candidate.is_placed = true;
     }
-    return *candidate.arena;
+    return candidate.placement.bytes;
   }
 
   // No arena is below what is live in it, so few have to be placed.
@@ -180,7 +187,8 @@ class Chooser {
 
 }  // namespace
 
-Program ChooseWithinBudget(const Program& program, const PlanOptions& options) {
+LoweredProgram ChooseWithinBudget(const Program& program,
+                                  const PlanOptions& options) {
   return Chooser(program, options).Choose();
 }
 

@@ -7,13 +7,24 @@
 // takes more bytes and never less work.
 #pragma once
 
+#include <optional>
+
+#include "planner/place/place.h"
 #include "planner/program.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {
 
+// A program, and where its buffers lie if that is known already: it takes most
+// of the time of planning.
+struct LoweredProgram {
+  Program program;
+  std::optional<Placement> placement;
+};
+
 // For options.budget; without one, the least work. Where nothing fits, what
 // takes the fewest bytes.
-Program ChooseWithinBudget(const Program& program, const PlanOptions& options);
+LoweredProgram ChooseWithinBudget(const Program& program,
+                                  const PlanOptions& options);
 
 }  // namespace thimble::planner

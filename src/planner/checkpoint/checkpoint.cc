@@ -2,7 +2,6 @@
 #include "planner/checkpoint/checkpoint.h"
 
 #include "graph/op.h"
-#include "planner/checkpoint/auto.h"
 #include "planner/checkpoint/chain.h"
 #include "planner/checkpoint/rewrite.h"
 #include "planner/checkpoint/script.h"
@@ -54,16 +53,17 @@ Script ScriptOf(const Program& program, const Chain& chain,
                      CutIntoSegments(program, chain, strategy, bytes));
 }
 
-Program ApplyStrategy(Program program, const Strategy& strategy,
-                      const PlanOptions& options) {
+LoweredProgram ApplyStrategy(Program program, const Strategy& strategy,
+                             const PlanOptions& options) {
   if (strategy.kind == Strategy::Kind::kNone || !options.training) {
-    return program;
+    return {std::move(program), std::nullopt};
   }
   if (strategy.kind == Strategy::Kind::kAuto) {
     return ChooseWithinBudget(program, options);
   }
-  return Rewrite(program,
-                 ScriptOf(program, FindChain(program), strategy, options));
+  const Chain chain = FindChain(program);
+  return {Rewrite(program, ScriptOf(program, chain, strategy, options)),
+          std::nullopt};
 }
 
 }  // namespace thimble::planner
