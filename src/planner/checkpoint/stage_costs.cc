@@ -75,6 +75,11 @@ class DryRun {
   DryRun(const Program& program, const PlanOptions& options)
       : program_(program), options_(options) {
     local_.assign(program.graph.values().size(), kUnknown);
+    lasting_.assign(program.graph.values().size(), false);
+    if (program.microbatches == 1) return;
+    for (const ParameterState& p : program.parameters) {
+      if (p.gradient.valid()) lasting_[p.gradient.i] = true;
+    }
   }
 
   // `outside` is there and stays, and is not counted; `stays` is needed after
@@ -117,14 +122,17 @@ class DryRun {
     marked_.push_back(v.i);
   }
 
-  // State, images and statistics are there in any schedule.
-  bool IsCounted(const Value& value) const {
-    return value.producer.valid() && value.role != Role::kStatistic;
+  // State, images and statistics are there in any schedule, and so are the
+  // gradients that several microbatches add to.
+  bool IsCounted(ValueId v) const {
+    const Value& value = program_.graph.value(v);
+    return value.producer.valid() && value.role != Role::kStatistic &&
+           !lasting_[v.i];
   }
 
   void Extend(ValueId v, int64_t from, int64_t to) {
     const Value& value = program_.graph.value(v);
-    if (local_[v.i] == kNotCounted || !IsCounted(value)) return;
+    if (local_[v.i] == kNotCounted || !IsCounted(v)) return;
     if (local_[v.i] == kUnknown) {
       Mark(v, static_cast<int32_t>(lives_.size()));
       const auto bytes =
@@ -199,6 +207,7 @@ class DryRun {
   const PlanOptions& options_;
   int64_t end_ = 0;
   std::vector<int32_t> local_;  // per value: index into lives_, or a mark
+  std::vector<bool> lasting_;   // per value
   std::vector<uint32_t> marked_;
   std::vector<Life> lives_;
 };
@@ -262,7 +271,8 @@ class ChainMeter {
           const ValueId one[] = {v};
           const int64_t bytes = BytesOf(one);
           if (is_learned_[v.i]) {
-            learned_[s] += bytes;
+            // Those of several microbatches are there all the time.
+            if (program_.microbatches == 1) learned_[s] += bytes;
             continue;
           }
           // Waits in front of each stage down to the one that reads it last.
