@@ -14,6 +14,8 @@ if(THIMBLE_SANITIZE)
     -fsanitize=${THIMBLE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(thimble_flags INTERFACE -fsanitize=${THIMBLE_SANITIZE})
 endif()
+# So that the linker can leave out what nobody calls.
+target_compile_options(thimble_flags INTERFACE -ffunction-sections -fdata-sections)
 target_include_directories(thimble_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(thimble_flags INTERFACE Threads::Threads)
