@@ -278,7 +278,7 @@ BoundOp BindSgdUpdate(const BindContext& c) {
 
 BoundOp BindCommit(const BindContext& c) {
   return [c](const RunContext&) {
-    std::memcpy(c.input_bytes[0], c.input_bytes[1], c.inputs[0].bytes());
+    std::memcpy(c.inputs.bytes(0), c.inputs.bytes(1), c.inputs[0].bytes());
   };
 }
 

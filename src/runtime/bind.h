@@ -12,6 +12,7 @@
 
 #include "graph/op.h"
 #include "kernels/context.h"
+#include "thimble/plan.h"
 
 namespace thimble::runtime {
 
@@ -26,12 +27,29 @@ struct RunContext {
 
 using BoundOp = std::function<void(const RunContext&)>;
 
+// The values that an op reads or writes: what they are, and where they lie.
+class BoundValues {
+ public:
+  BoundValues(const Plan& plan, std::span<const ValueId> ids, std::byte* arena)
+      : plan_(&plan), ids_(ids), arena_(arena) {}
+  size_t size() const { return ids_.size(); }
+  const ValueSpec& operator[](size_t i) const {
+    return plan_->graph().value(ids_[i]).spec;
+  }
+  std::byte* bytes(size_t i) const { return arena_ + plan_->OffsetOf(ids_[i]); }
+
+ private:
+  const Plan* plan_;
+  std::span<const ValueId> ids_;
+  std::byte* arena_;
+};
+
+// Bound ops keep it. It refers to the plan and owns nothing: there are as many
+// as a network has ops, and they are not part of the arena.
 struct BindContext {
   const OpDef* def;
-  std::vector<ValueSpec> inputs;
-  std::vector<ValueSpec> outputs;
-  std::vector<std::byte*> input_bytes;
-  std::vector<std::byte*> output_bytes;
+  BoundValues inputs;
+  BoundValues outputs;
   uint32_t carried = 0;  // bit i: output i, see Plan::IsCarried
   kernels::KernelContext kernel;
 
@@ -41,11 +59,11 @@ struct BindContext {
   }
   template <typename T = float>
   T* In(size_t i) const {
-    return reinterpret_cast<T*>(input_bytes[i]);
+    return reinterpret_cast<T*>(inputs.bytes(i));
   }
   template <typename T = float>
   T* Out(size_t i) const {
-    return reinterpret_cast<T*>(output_bytes[i]);
+    return reinterpret_cast<T*>(outputs.bytes(i));
   }
   // Whether `run` adds to output i.
   bool Adds(size_t i, const RunContext& run) const {

@@ -15,20 +15,16 @@ BindContext MakeBindContext(const Plan& plan, const ScheduledOp& scheduled,
                             std::byte* arena, ThreadPool& pool) {
   const Graph& graph = plan.graph();
   const Op& op = graph.op(scheduled.op);
-  BindContext context;
-  context.def = op.def.get();
-  context.inputs = graph.InputSpecs(op);
-  context.outputs = graph.OutputSpecs(op);
-  for (ValueId v : op.inputs) {
-    context.input_bytes.push_back(arena + plan.OffsetOf(v));
-  }
-  for (ValueId v : op.outputs) {
-    if (plan.IsCarried(v)) context.carried |= 1u << context.output_bytes.size();
-    context.output_bytes.push_back(arena + plan.OffsetOf(v));
+  BindContext context{.def = op.def.get(),
+                      .inputs = BoundValues(plan, op.inputs, arena),
+                      .outputs = BoundValues(plan, op.outputs, arena)};
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    if (plan.IsCarried(op.outputs[i])) context.carried |= 1u << i;
   }
   TH_CHECK((context.carried & ~op.def->Accumulates()) == 0);
   context.kernel.pool = &pool;
-  context.kernel.workspace = op.def->Scratch(context.inputs, context.outputs);
+  context.kernel.workspace =
+      op.def->Scratch(graph.InputSpecs(op), graph.OutputSpecs(op));
   if (scheduled.scratch.has_value()) {
     context.kernel.scratch = arena + plan.buffers()[*scheduled.scratch].offset;
   }

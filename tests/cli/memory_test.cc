@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/test_folder.h"
 #include "run_cli.h"
 
 namespace thimble {
@@ -15,9 +16,11 @@ namespace {
 
 void CheckMemory(const char* model, const char* data, const char* batch) {
   SCOPED_TRACE(std::string(model) + " batch " + batch);
+  const TestFolder folder;
   const CliResult result =
       RunCli({"train", model, "--data", data, "--batch", batch, "--steps", "6",
-              "--threads", "2", "--json"});
+              "--threads", "2", "--json", "--out", folder.File("out"), "--log",
+              folder.File("log.jsonl")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto summary = nlohmann::json::parse(result.out, nullptr, false);
   const int64_t arena = summary["arena_bytes"];
