@@ -34,8 +34,8 @@ svg { display: block; width: 100%; background: var(--field);
   border: 1px solid var(--line); }
 .box { position: relative; } .box.curve { margin-bottom: 10px; }
 .box.curve svg { height: 140px; } #picture { height: 460px; }
-svg rect { fill: var(--role); fill-opacity: .7; stroke: var(--role);
-  stroke-width: .6; vector-effect: non-scaling-stroke; }
+svg rect { fill: var(--role); fill-opacity: .75; vector-effect: non-scaling-stroke; }
+svg rect.tall { stroke: var(--field); stroke-width: .7; }
 svg rect:hover, svg rect.chosen { fill-opacity: 1; stroke: var(--mark);
   stroke-width: 2; }
 g.off { display: none; }
@@ -91,9 +91,12 @@ for (let t = 1; t <= last; ++t) live[t] += live[t - 1];
 const grouped = (n) => n.toLocaleString("en");
 function size(bytes) {
   const units = ["B", "kB", "MB", "GB", "TB"];
-  let i = 0, n = bytes;
-  while (n >= 1000 && i < 4) { n /= 1000; ++i; }
-  return i === 0 ? `${n} B` : `${n.toFixed(2)} ${units[i]} (${grouped(bytes)} bytes)`;
+  let i = 0;
+  while (bytes >= 1000 ** (i + 1) && i < 4) ++i;
+  if (i === 0) return `${bytes} B`;
+  // Rounded up, as everywhere on the page.
+  const hundredths = Math.ceil(bytes / (1000 ** i / 100));
+  return `${(hundredths / 100).toFixed(2)} ${units[i]} (${grouped(bytes)} bytes)`;
 }
 function opAt(time) {
   const phase = plan.phases.find((p) => time >= p[1] && time < p[2]);

@@ -151,8 +151,15 @@ double PercentAtPeak(const Plan& plan, size_t bytes) {
                  static_cast<double>(plan.lower_bound()));
 }
 
+// "1,456,858".
+std::string Grouped(uint64_t number) {
+  std::string text = fmt::format("{}", number);
+  for (size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ',');
+  return text;
+}
+
 std::string WithExactBytes(size_t bytes) {
-  return fmt::format("{} ({} bytes)", FormatBytesUp(bytes), bytes);
+  return fmt::format("{} ({} bytes)", FormatBytesUp(bytes), Grouped(bytes));
 }
 
 void AddHead(PageWriter& page, const Plan& plan) {
@@ -195,14 +202,14 @@ void AddFigures(PageWriter& page, const Plan& plan,
               fmt::format("{} ({})", FormatBytes(*budget),
                           json["fits"].get<bool>() ? "kept" : "exceeded"));
   }
-  AddFigure(page, "parameters", text("parameters"));
+  AddFigure(page, "parameters", Grouped(json["parameters"].get<uint64_t>()));
   AddFigure(page, "batch, microbatch",
             fmt::format("{}, {}", text("batch"), text("microbatch")));
   AddFigure(page, "precision", text("precision"));
   AddFigure(page, "checkpoint", text("checkpoint"));
   AddFigure(page, "threads", text("threads"));
   AddFigure(page, "MFLOP per image, forward and backward",
-            fmt::format("{:.3g}", static_cast<double>(plan.flops_step()) /
+            fmt::format("{:.1f}", static_cast<double>(plan.flops_step()) /
                                       static_cast<double>(plan.batch()) / 1e6));
   AddFigure(page, "FLOPs over those without recomputation",
             fmt::format("{:.3f}", json["flops"]["ratio"].get<double>()));
@@ -217,7 +224,7 @@ void AddScale(PageWriter& page, const char* which, const Plan& plan,
               size_t steps) {
   page.Add("<div class=\"scale {}\" aria-hidden=\"true\">", which);
   for (size_t i = steps + 1; i-- > 0;) {
-    page.Add("<span>{}</span>", FormatBytes(plan.arena_bytes() / steps * i));
+    page.Add("<span>{}</span>", FormatBytesUp(plan.arena_bytes() * i / steps));
   }
   page.Add("</div>\n");
 }
@@ -243,8 +250,8 @@ void AddPictureEnd(PageWriter& page, const Plan& plan, const Canvas& canvas) {
   for (const PhaseSpan& p : PhasesOf(plan)) {
     AddUpright(page, "phase", p.ops.begin, canvas);
   }
-  AddUpright(page, "peak", plan.peak_time() + 0.5, canvas);
   AddUpright(page, "cursor", plan.peak_time() + 0.5, canvas);
+  AddUpright(page, "peak", plan.peak_time() + 0.5, canvas);
   page.Add("</g>\n</svg>\n");
 }
 
@@ -276,6 +283,9 @@ void AddCurve(PageWriter& page, const Plan& plan, const Canvas& canvas) {
 void AddBuffers(PageWriter& page, const Plan& plan, const Canvas& canvas) {
   AddPictureStart(page, "picture", canvas,
                   "Buffers of the arena: addresses upwards over time");
+  // A line around a buffer that is itself no taller than a line would make it
+  // look larger than it is, and a thousand of them as large as the arena.
+  const size_t outlined = plan.arena_bytes() / 200;
   for (size_t i = 0; i < kRoles; ++i) {
     const Role role = static_cast<Role>(i);
     page.Add("<g class=\"{}\" data-role=\"{}\">\n", RoleName(role),
@@ -283,9 +293,10 @@ void AddBuffers(PageWriter& page, const Plan& plan, const Canvas& canvas) {
     for (const Buffer& b : plan.buffers()) {
       if (b.role != role) continue;
       page.Add(
-          "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">"
+          "<rect{} x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">"
           "<title>{}</title></rect>\n",
-          b.live.begin, canvas.Units(b.offset), b.live.end - b.live.begin,
+          b.bytes >= outlined ? " class=\"tall\"" : "", b.live.begin,
+          canvas.Units(b.offset), b.live.end - b.live.begin,
           canvas.Units(b.bytes), Escaped(b.name));
     }
     page.Add("</g>\n");
@@ -345,12 +356,12 @@ void AddRoles(PageWriter& page, const Plan& plan) {
         "{0}</label></td><td class=\"number\">{1}</td>"
         "<td class=\"number\">{2:.1f}%</td><td class=\"number\">{3}</td>"
         "</tr>\n",
-        RoleName(role), bytes, PercentAtPeak(plan, bytes), buffers[i]);
+        RoleName(role), Grouped(bytes), PercentAtPeak(plan, bytes), buffers[i]);
   }
   page.Add(
       "<tr><th>all</th><td class=\"number\">{}</td><td class=\"number\">100.0%"
       "</td><td class=\"number\">{}</td></tr>\n</table>\n</div>\n",
-      plan.lower_bound(), plan.buffers().size());
+      Grouped(plan.lower_bound()), plan.buffers().size());
 }
 
 void AddLargest(PageWriter& page, const Plan& plan) {
@@ -364,7 +375,7 @@ void AddLargest(PageWriter& page, const Plan& plan) {
     page.Add(
         "<tr class=\"{0}\"><td>{1}</td><td><span class=\"swatch\"></span>{0}"
         "</td><td class=\"number\">{2}</td></tr>\n",
-        RoleName(b->role), Escaped(b->name), b->bytes);
+        RoleName(b->role), Escaped(b->name), Grouped(b->bytes));
   }
   page.Add("</table>\n</div>\n");
 }
