@@ -29,15 +29,33 @@ void AddThreadsFlag(CLI::App& app, int& threads) {
 
 void AddBudgetFlag(CLI::App& app, std::string& budget) {
   app.add_option("--budget", budget,
-                 "Refuse a plan that needs more, e.g. 6.7MB, 8MiB, 500kB");
+                 "Take no more than this, e.g. 6.7MB, 8MiB, 500kB; what cannot "
+                 "fit is refused");
 }
 
 void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
   app.add_option("MODEL", flags.model, ModelList())->required();
   app.add_option("--batch", flags.batch, "Images per step (default 100)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  app.add_option(
+         "--microbatch", flags.microbatch,
+         "Images at a time, a divisor of --batch (default: all). A step "
+         "sums the gradients of its microbatches and updates once, so "
+         "less takes less memory; batch norms see one microbatch")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  app.add_option("--ghost-batch", flags.ghost_batch,
+                 "Batch norms see groups of this many images, as with "
+                 "--microbatch, but all in one pass; a divisor of it (default: "
+                 "no groups)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   AddThreadsFlag(app, flags.threads);
   AddBudgetFlag(app, flags.budget);
+  app.add_option("--checkpoint", flags.checkpoint,
+                 "What to drop in the forward pass and compute again in the "
+                 "backward pass: none (default), no-bn, every-M, residual-M, "
+                 "residual-M* (or residual-Ms), sqrt, recursive-K, revolve, or "
+                 "auto (default with --budget): the least work that fits. "
+                 "Results do not depend on it; memory and time do");
   app.add_option("--momentum", flags.optimizer.momentum,
                  "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
   app.add_option("--weight-decay", flags.optimizer.weight_decay,
@@ -84,7 +102,9 @@ Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
 Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
   ModelOptions options;
   options.batch = flags.batch;
-  options.images = PresetOf(flags.model).images;
+  const TrainingPreset preset = PresetOf(flags.model);
+  options.images = preset.images;
+  options.classes = preset.classes;
   if (data != nullptr) {
     const ImageSpec& spec = data->spec();
     options.images = {spec.channels,
@@ -97,11 +117,19 @@ Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
   return BuildModel(flags.model, options);
 }
 
-PlanOptions MakePlanOptions(const PlanFlags& flags) {
+PlanOptions MakePlanOptions(const PlanFlags& flags,
+                            std::optional<uint64_t> budget) {
   PlanOptions options;
   options.optimizer = flags.optimizer;
   if (options.optimizer.momentum == 0.0f) options.optimizer.nesterov = false;
   options.threads = ThreadsOrDefault(flags.threads);
+  options.budget = budget;
+  options.checkpoint = flags.checkpoint;
+  if (options.checkpoint.empty()) {
+    options.checkpoint = budget.has_value() ? "auto" : "none";
+  }
+  options.microbatch = flags.microbatch;
+  options.ghost_batch = flags.ghost_batch;
   return options;
 }
 

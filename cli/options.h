@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "thimble/data.h"
@@ -18,8 +19,11 @@ namespace thimble::cli {
 struct PlanFlags {
   std::string model;
   int64_t batch = 100;
-  int threads = 0;  // 0: one per CPU
+  int64_t microbatch = 0;   // 0: the batch
+  int64_t ghost_batch = 0;  // 0: none
+  int threads = 0;          // 0: one per CPU
   std::string budget;
+  std::string checkpoint;  // empty: auto with a budget, else none
   OptimizerSpec optimizer{
       .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
 };
@@ -43,8 +47,8 @@ Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags);
 // For the data set's images, or those that the model is meant for without one.
 Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data);
 
-// Everything but the budget, which callers check when they have the plan.
-PlanOptions MakePlanOptions(const PlanFlags& flags);
+PlanOptions MakePlanOptions(const PlanFlags& flags,
+                            std::optional<uint64_t> budget);
 
 // Empty text: no budget.
 Result<std::optional<uint64_t>> ParseBudget(const std::string& text);

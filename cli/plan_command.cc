@@ -29,7 +29,7 @@ int Run(const PlanCommandFlags& flags) {
   }
   auto model = MakeModel(flags.plan, data.get());
   if (!model.ok()) return Report(model.status());
-  auto plan = MakePlan(*model, MakePlanOptions(flags.plan));
+  auto plan = MakeClosestPlan(*model, MakePlanOptions(flags.plan, *budget));
   if (!plan.ok()) return Report(plan.status());
   // Before anything is printed, so that what is printed is the whole answer.
   // A plan over the budget is drawn too: the picture shows what is too large.

@@ -27,6 +27,7 @@ struct TrainCommandFlags {
   double learning_rate = 0;
   std::string schedule;
   int64_t epochs = 0;
+  std::optional<int64_t> warmup_steps;
   std::string augment;  // unset: the data set's usual one
   bool json = false;
 };
@@ -54,6 +55,7 @@ TrainOptions WithPreset(const TrainCommandFlags& flags) {
       flags.learning_rate > 0 ? flags.learning_rate : preset.learning_rate;
   options.schedule = flags.schedule.empty() ? preset.schedule : flags.schedule;
   options.epochs = flags.epochs > 0 ? flags.epochs : preset.epochs;
+  options.warmup_steps = flags.warmup_steps.value_or(preset.warmup_steps);
   return options;
 }
 
@@ -82,8 +84,12 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
     std::printf("\nwent on after step %lld",
                 static_cast<long long>(summary.resumed_step));
   }
-  std::printf("\n%s, batch %lld, %d thread%s%s\n", plan.model().c_str(),
-              static_cast<long long>(plan.batch()), plan.options().threads,
+  std::string batch = std::to_string(plan.batch());
+  if (plan.microbatches() > 1) {
+    batch += " in microbatches of " + std::to_string(plan.microbatch());
+  }
+  std::printf("\n%s, batch %s, %d thread%s%s\n", plan.model().c_str(),
+              batch.c_str(), plan.options().threads,
               plan.options().threads == 1 ? "" : "s",
               summary.stopped ? " (stopped early)" : "");
   for (const auto& [name, value] : rows) {
@@ -107,9 +113,7 @@ int Run(const TrainCommandFlags& flags) {
   if (!data.ok()) return Report(data.status());
   auto model = MakeModel(flags.plan, data->get());
   if (!model.ok()) return Report(model.status());
-  PlanOptions plan_options = MakePlanOptions(flags.plan);
-  plan_options.budget = *budget;
-  auto plan = MakePlan(*model, plan_options);
+  auto plan = MakePlan(*model, MakePlanOptions(flags.plan, *budget));
   if (!plan.ok()) return Report(plan.status());
 
   TrainOptions options = WithPreset(flags);
@@ -154,8 +158,9 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
       "constant, cosine, or steps:0.5=0.2,0.75=0.04 (from half of the run on "
       "0.2 of the rate, …; default: the model's own)");
   command
-      .add_option("--warmup", train.warmup_steps,
-                  "Steps in which the rate rises linearly (default 0)")
+      .add_option("--warmup", flags.warmup_steps,
+                  "Steps in which the rate rises linearly (default: the "
+                  "model's own, 0 for most)")
       ->check(CLI::NonNegativeNumber);
   command.add_option(
       "--augment", flags.augment,

@@ -2,15 +2,15 @@
 //
 // Training the same model on the same data gives the same weights, bit for bit,
 // whatever the number of threads, with expired buffers poisoned, and again; on
-// each SIMD target.
+// each SIMD target, also where a step has several microbatches or groups.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "kernels/testing.h"
+#include "small_synthetic.h"
 #include "thimble/data.h"
 #include "thimble/model.h"
 #include "thimble/plan.h"
@@ -22,69 +22,64 @@ namespace {
 // Sanitizers look for other things than bits, and take their time.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kSteps = 10;
+constexpr int64_t kStepsInParts = 5;
 #else
 constexpr int64_t kSteps = 50;
+constexpr int64_t kStepsInParts = 12;
 #endif
 
-// Every second pixel of the synthetic images, and few of them: what is tested
-// does not need more, and tests under sanitizers are slow.
-class SmallSynthetic final : public Dataset {
- public:
-  explicit SmallSynthetic(std::unique_ptr<Dataset> full)
-      : Dataset({.name = "small",
-                 .spec = {1, kSide, kSide, full->spec().classes},
-                 .train_size = 96,
-                 .test_size = 10,
-                 .mean = {full->mean().begin(), full->mean().end()},
-                 .stddev = {full->stddev().begin(), full->stddev().end()}}),
-        full_(std::move(full)) {}
-
- private:
-  static constexpr int64_t kSide = 14;
-
-  Status ReadRecord(Split split, int64_t index, std::span<uint8_t> image,
-                    int32_t* label) const override {
-    std::array<uint8_t, 4 * kSide * kSide> all;
-    const Status status = full_->Read(split, index, all, label);
-    for (size_t i = 0; i < image.size(); ++i) {
-      image[i] = all[i / kSide * 4 * kSide + i % kSide * 2];
-    }
-    return status;
-  }
-
-  std::unique_ptr<Dataset> full_;
+struct Case {
+  const char* name;
+  const char* model;
+  int64_t steps;
+  int64_t batch;
+  int64_t microbatch;
+  int64_t ghost_batch;
 };
 
-class DeterminismTest : public ::testing::TestWithParam<const char*> {
+// The last batch of an epoch is smaller; with batches of 20 it has 16 images,
+// whose last microbatch or group has one.
+constexpr Case kCases[] = {
+    {"mlp", "mlp", kSteps, 13, 0, 0},
+    {"cnn", "cnn", kSteps, 13, 0, 0},
+    {"lstm", "lstm-2-16-14", kSteps, 13, 0, 0},
+    {"mlp_in_microbatches", "mlp", kStepsInParts, 20, 5, 0},
+    {"cnn_in_microbatches", "cnn", kStepsInParts, 20, 5, 0},
+    {"lstm_in_microbatches", "lstm-2-16-14", kStepsInParts, 20, 5, 0},
+    {"cnn_in_groups", "cnn", kStepsInParts, 20, 0, 5},
+    {"cnn_in_microbatches_and_groups", "cnn", kStepsInParts, 20, 10, 5},
+};
+
+class DeterminismTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    auto full = OpenDataset("synthetic", {});
-    ASSERT_TRUE(full.ok()) << full.status().message();
-    data_ = std::make_unique<SmallSynthetic>(*std::move(full));
+    data_ = SmallSynthetic::Open();
+    ASSERT_NE(data_, nullptr);
   }
 
-  // The hash of the weights after kSteps steps, of batches of which the last
-  // one of an epoch is smaller.
+  // The hash of the weights after the case's steps.
   std::string WeightsAfterTraining(int threads, bool poison, uint64_t seed) {
     ModelOptions model_options;
-    model_options.batch = 13;
+    model_options.batch = GetParam().batch;
     model_options.images = {.channels = 1, .height = 14, .width = 14};
-    const Result<Model> model = BuildModel(GetParam(), model_options);
+    const Result<Model> model = BuildModel(GetParam().model, model_options);
     EXPECT_TRUE(model.ok()) << model.status().message();
     PlanOptions plan_options;
     plan_options.threads = threads;
+    plan_options.microbatch = GetParam().microbatch;
+    plan_options.ghost_batch = GetParam().ghost_batch;
     plan_options.optimizer = {.weight_decay = 1e-4f, .nesterov = true};
     const Result<Plan> plan = MakePlan(*model, plan_options);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     TrainOptions options;
-    options.steps = kSteps;
+    options.steps = GetParam().steps;
     options.seed = seed;
     options.learning_rate = 0.05;
     options.keep_last = true;
     options.poison = poison;
     const Result<TrainSummary> summary = Train(*plan, *data_, options, nullptr);
     EXPECT_TRUE(summary.ok()) << summary.status().message();
-    EXPECT_EQ(summary->steps, kSteps);
+    EXPECT_EQ(summary->steps, GetParam().steps);
     EXPECT_EQ(summary->weights_sha256.size(), 64u);
     return summary->weights_sha256;
   }
@@ -157,10 +152,9 @@ TEST(WrnDeterminism, OneSetOfWeightsForThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DeterminismTest,
-                         ::testing::Values("mlp", "cnn"),
-                         [](const auto& model) {
-                           return std::string(model.param);
+INSTANTIATE_TEST_SUITE_P(Cases, DeterminismTest, ::testing::ValuesIn(kCases),
+                         [](const auto& test) {
+                           return std::string(test.param.name);
                          });
 
 }  // namespace

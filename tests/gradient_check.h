@@ -79,16 +79,50 @@ inline void LoadParameters(const Tensors& parameters, Session& session) {
   }
 }
 
+// At most `count` rows, from `first` on.
+inline Batch RowsOf(const Batch& batch, int64_t first, int64_t count) {
+  const auto pixels = static_cast<int64_t>(batch.images.size()) / batch.count;
+  Batch rows;
+  rows.count = std::min(count, batch.count - first);
+  const auto image = batch.images.begin() + first * pixels;
+  rows.images.assign(image, image + rows.count * pixels);
+  const auto label = batch.labels.begin() + first;
+  rows.labels.assign(label, label + rows.count);
+  return rows;
+}
+
+// Calls run(rows, first) for each part of `batch` that a session takes at a
+// time; the mean loss and the sum of what was right.
+template <typename F>
+BatchResult InParts(const Batch& batch, const Session& session, const F& run) {
+  double loss = 0;
+  int64_t correct = 0;
+  const int64_t size = session.plan().microbatch();
+  for (int64_t first = 0; first < batch.count; first += size) {
+    const Batch rows = RowsOf(batch, first, size);
+    const BatchResult result = run(rows, first);
+    loss += static_cast<double>(result.loss) * static_cast<double>(rows.count) /
+            static_cast<double>(batch.count);
+    correct += result.correct;
+  }
+  return {static_cast<float>(loss), correct};
+}
+
 inline BatchResult Differentiate(const Batch& batch, Session& session) {
-  std::ranges::copy(batch.images, session.train_images().begin());
-  std::ranges::copy(batch.labels, session.train_labels().begin());
-  return session.Differentiate(batch.count);
+  return InParts(batch, session, [&](const Batch& rows, int64_t first) {
+    std::ranges::copy(rows.images, session.train_images().begin());
+    std::ranges::copy(rows.labels, session.train_labels().begin());
+    return session.Differentiate(
+        {.first = first, .count = rows.count, .images = batch.count});
+  });
 }
 
 inline BatchResult Evaluate(const Batch& batch, Session& session) {
-  std::ranges::copy(batch.images, session.evaluate_images().begin());
-  std::ranges::copy(batch.labels, session.evaluate_labels().begin());
-  return session.Evaluate(batch.count);
+  return InParts(batch, session, [&](const Batch& rows, int64_t) {
+    std::ranges::copy(rows.images, session.evaluate_images().begin());
+    std::ranges::copy(rows.labels, session.evaluate_labels().begin());
+    return session.Evaluate(rows.count);
+  });
 }
 
 // A point of a network and what is true there.
@@ -159,26 +193,70 @@ inline void ExpectUndisturbedBackwardIsExact(const Model& model,
   }
 }
 
-// Parameters and a batch, made from `seed` and, where a value comes too close
-// to a kink for f32 to be sure of its side, from a next one.
-inline ExactPoint FindPoint(const Model& model, int64_t count, uint64_t seed) {
+// False where a value comes too close to a kink for f32 to be sure of its side.
+// REQUIRES: parameters and batch are set; sets the rest.
+inline bool SetExact(const Model& model, ExactPoint& point) {
   constexpr double kFarFromKinks = 1e-4;
+  ReferenceNet<std::complex<double>> net(model, point.batch);
+  net.Set(point.parameters);
+  net.Run();
+  if (net.kink_margin() < kFarFromKinks) return false;
+  point.exact = ComplexStep(model, net);
+  SetBounds(model, point);
+  ExpectUndisturbedBackwardIsExact(model, point);
+  return true;
+}
+
+// Adds what is true of a part of `sum`'s batch, which counts by its rows. Each
+// addition of a part rounds once more: half an epsilon of what is added up.
+inline void AddPart(const ExactPoint& part, ExactPoint& sum) {
+  const double share = static_cast<double>(part.batch.count) /
+                       static_cast<double>(sum.batch.count);
+  const bool whole = part.batch.count == sum.batch.count;
+  const double eps = std::numeric_limits<float>::epsilon();
+  sum.exact.loss += share * part.exact.loss;
+  sum.loss_bound += share * part.loss_bound;
+  const size_t tensors = part.exact.gradients.size();
+  sum.exact.gradients.resize(tensors);
+  sum.gradient_bounds.resize(tensors);
+  for (size_t k = 0; k < tensors; ++k) {
+    const std::vector<double>& gradient = part.exact.gradients[k];
+    std::vector<double>& total = sum.exact.gradients[k];
+    total.resize(gradient.size());
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      total[i] += share * gradient[i];
+    }
+    const double size = Distance(total, std::vector<double>(total.size()));
+    sum.gradient_bounds[k] +=
+        share * part.gradient_bounds[k] + (whole ? 0 : eps / 2 * size);
+  }
+}
+
+// Parameters and a batch, made from `seed` and, where a value comes too close
+// to a kink, from a next one. Batch norms see `rows` rows at a time.
+inline ExactPoint FindPoint(const Model& model, int64_t count, uint64_t seed,
+                            int64_t rows) {
   constexpr uint64_t kAttempts = 300;
-  ExactPoint point;
   for (uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
+    ExactPoint point;
     point.parameters = RandomParameters(model, seed + attempt);
     point.batch = RandomBatch(model, count, seed + attempt);
-    ReferenceNet<std::complex<double>> net(model, point.batch);
-    net.Set(point.parameters);
-    net.Run();
-    if (net.kink_margin() < kFarFromKinks) continue;
-    point.exact = ComplexStep(model, net);
-    SetBounds(model, point);
-    ExpectUndisturbedBackwardIsExact(model, point);
-    return point;
+    bool found = true;
+    for (int64_t first = 0; found && first < count; first += rows) {
+      ExactPoint part;
+      part.parameters = point.parameters;
+      part.batch = RowsOf(point.batch, first, rows);
+      found = SetExact(model, part);
+      if (found) AddPart(part, point);
+    }
+    if (found) return point;
   }
   ADD_FAILURE() << "every seed from " << seed << " on meets a kink";
-  return point;
+  return {};
+}
+
+inline ExactPoint FindPoint(const Model& model, int64_t count, uint64_t seed) {
+  return FindPoint(model, count, seed, count);
 }
 
 // The largest error seen, in units of its bound: shown by tests, to see that
@@ -207,11 +285,11 @@ inline double ExpectGradientsAt(const ExactPoint& point, Session& session) {
 }
 
 // On every SIMD target, with and without sharing bytes, alone and threaded.
-inline double ExpectGradients(const Model& model, const ExactPoint& point) {
+inline double ExpectGradients(const Model& model, const ExactPoint& point,
+                              PlanOptions options = {}) {
   double worst = 0;
   if (point.exact.gradients.empty()) return worst;
   for (const bool inplace : {true, false}) {
-    PlanOptions options;
     options.inplace = inplace;
     options.threads = inplace ? 1 : 2;
     const Result<Plan> plan = MakePlan(model, options);

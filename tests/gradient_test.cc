@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "gradient_check.h"
 #include "thimble/network.h"
@@ -214,6 +217,106 @@ TEST(Gradient, OfAResidualBlockIsExact) {
     y = net.BatchNorm("bn2", net.Conv2d("conv2", y, {.channels = 4}));
     return net.Relu(net.Add(y, net.Shortcut(x, 4, 2)));
   });
+}
+
+TEST(Gradient, OfABottleneckBlockWithAProjectionIsExact) {
+  for (const bool stride_in_conv2 : {false, true}) {
+    SCOPED_TRACE(stride_in_conv2 ? "stride in conv2" : "stride in conv1");
+    CheckImages([&](Network& net, ValueId x) {
+      const auto conv1x1 = [&](const char* name, ValueId from, int64_t channels,
+                               int64_t stride) {
+        return net.Conv2d(name, from,
+                          {.channels = channels,
+                           .kernel = 1,
+                           .stride = stride,
+                           .padding = 0});
+      };
+      const ValueId a = net.Relu(net.BatchNorm("bn1", x));
+      const ValueId shortcut = conv1x1("project", a, 8, 2);
+      ValueId y = conv1x1("conv1", a, 2, stride_in_conv2 ? 1 : 2);
+      y = net.Relu(net.BatchNorm("bn2", y));
+      y = net.Conv2d("conv2", y,
+                     {.channels = 2, .stride = stride_in_conv2 ? 2 : 1});
+      y = net.Relu(net.BatchNorm("bn3", y));
+      return net.Add(shortcut, conv1x1("conv3", y, 8, 1));
+    });
+  }
+}
+
+// Two layers of different widths over the steps of `images`, the upper one
+// read at its last two steps.
+Result<Model> TwoLstms(const ImageLayer& images, int64_t steps) {
+  Network net("lstm", kBatch);
+  const int64_t features = net.ImageSequence(images, steps);
+  const LstmWeights lower = net.Lstm("lower", features, 5);
+  const LstmWeights upper = net.Lstm("upper", 5, 3);
+  std::vector<LstmState> low(1), high(1);
+  for (int64_t step = 0; step < steps; ++step) {
+    const std::string name = std::to_string(step);
+    low.push_back(net.LstmStep("lower" + name, net.SequenceStep(step), lower,
+                               low.back()));
+    high.push_back(
+        net.LstmStep("upper" + name, low.back().h, upper, high.back()));
+  }
+  const ValueId sum = net.Add(high.back().h, high[high.size() - 2].h);
+  return net.Finish(net.Linear("fc", sum, kClasses));
+}
+
+TEST(Gradient, OfAnLstmIsExactForStepsAndLayers) {
+  // Images of 2 x 6 x 5: a step is a part of a row, or crosses channels.
+  for (const int64_t steps : {2, 3, 6, 12}) {
+    for (const int64_t count : {int64_t{1}, kBatch}) {
+      SCOPED_TRACE("steps " + std::to_string(steps) + " rows " +
+                   std::to_string(count));
+      const Result<Model> model = TwoLstms(kImages, steps);
+      ASSERT_TRUE(model.ok()) << model.status().message();
+      ExpectGradients(*model, FindPoint(*model, count, 1));
+    }
+  }
+}
+
+TEST(Gradient, OfAnLstmThatLearnsItsInputsIsExact) {
+  // The rows of one convolution are the input of every step, so that its
+  // gradient is summed over the steps; and once it is also the state.
+  Check([](Network& net, ValueId x) {
+    const ValueId row = net.Linear("row", net.Flatten(x), 4);
+    const LstmWeights weights = net.Lstm("lstm", 4, 4);
+    LstmState state = net.LstmStep("1", row, weights, {});
+    state = net.LstmStep("2", row, weights, state);
+    state = net.LstmStep("3", row, weights, {.h = row, .c = state.c});
+    return net.Linear("fc", net.Add(state.h, row), kClasses);
+  });
+}
+
+TEST(Gradient, OfAnLstmIsExactWhereOnlyItsStateIsRead) {
+  Check([](Network& net, ValueId x) {
+    const LstmWeights weights = net.Lstm("lstm", 90, 4);
+    LstmState state = net.LstmStep("1", net.Flatten(x), weights, {});
+    state = net.LstmStep("2", net.Flatten(x), weights, state);
+    return net.Linear("fc", state.c, kClasses);
+  });
+}
+
+TEST(Gradient, OfAnLstmAddsUpInOneBufferPerWeight) {
+  const Result<Model> model = TwoLstms(kImages, 12);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const Result<Plan> plan = MakePlan(*model, {});
+  ASSERT_TRUE(plan.ok());
+  std::map<std::string, std::set<size_t>> offsets;
+  int64_t steps = 0;
+  for (const Op& op : plan->graph().ops()) {
+    if (op.def->kind() != OpKind::kLstmGatesGradWeight) continue;
+    ++steps;
+    for (size_t k = 0; k < op.outputs.size(); ++k) {
+      offsets[op.name.substr(0, 5) + std::to_string(k)].insert(
+          plan->OffsetOf(op.outputs[k]));
+    }
+  }
+  EXPECT_EQ(steps, 24);
+  ASSERT_EQ(offsets.size(), 6u);
+  for (const auto& [name, places] : offsets) {
+    EXPECT_EQ(places.size(), 1u) << name;
+  }
 }
 
 TEST(Gradient, OfParametersBesideTheLossIsNotMade) {

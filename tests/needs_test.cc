@@ -33,6 +33,22 @@ Result<Model> EveryOp() {
   return net.Finish(net.Linear("fc3", net.Add(rows, flat), 3));
 }
 
+// The same of sequences: two steps, one with a state before it.
+Result<Model> EverySequenceOp() {
+  Network net("sequence", 2);
+  const int64_t features =
+      net.ImageSequence({.channels = 1, .height = 4, .width = 3}, 4);
+  const LstmWeights weights = net.Lstm("lstm", 5, 4);
+  LstmState state;
+  for (int64_t step = 0; step < 4; ++step) {
+    const std::string name = "s" + std::to_string(step);
+    const ValueId x =
+        net.Linear(name, net.SequenceStep(step), features + 2, false);
+    state = net.LstmStep(name, x, weights, state);
+  }
+  return net.Finish(net.Linear("fc", state.h, 3, /*bias=*/false));
+}
+
 // Which values of the forward pass the backward ops of one op read.
 struct Reads {
   uint32_t inputs = 0;
@@ -42,10 +58,13 @@ struct Reads {
 
 class NeedsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const Result<Model> model = EveryOp();
+  void SetUp() override { Use(EveryOp()); }
+
+  void Use(const Result<Model>& model) {
     ASSERT_TRUE(model.ok()) << model.status().message();
     model_ = *model;
+    forward_.clear();
+    backward_.clear();
     Result<Plan> plan = MakePlan(model_, {});
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     plan_.emplace(*std::move(plan));
@@ -131,6 +150,24 @@ TEST_F(NeedsTest, AreExactlyWhatBackwardReads) {
   EXPECT_EQ(outputs, 1);
   // Every op that a network can hold, but for Normalize.
   EXPECT_EQ(seen.size(), 12u);
+}
+
+TEST_F(NeedsTest, OfSequencesAreExactlyWhatBackwardReads) {
+  Use(EverySequenceOp());
+  std::set<OpKind> seen;
+  for (const Op& op : model_.graph.ops()) {
+    const bool lstm = op.def->kind() == OpKind::kLstmGates ||
+                      op.def->kind() == OpKind::kLstmCell;
+    if (!lstm) continue;
+    SCOPED_TRACE(op.name);
+    seen.insert(op.def->kind());
+    const BackwardNeeds needs = op.def->Needs();
+    const Reads reads = ReadsOf(op);
+    EXPECT_EQ(reads.inputs, needs.inputs);
+    EXPECT_EQ(reads.output, needs.output);
+    EXPECT_EQ(reads.saved, needs.saved);
+  }
+  EXPECT_EQ(seen.size(), 2u);
 }
 
 TEST_F(NeedsTest, OfTheFirstLayerAreReadOnlyForItsWeights) {

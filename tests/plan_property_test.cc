@@ -38,8 +38,8 @@ void ForEachNet(uint64_t nets, int64_t scale, const F& body) {
   }
 }
 
-Plan PlanOf(const Model& model, bool inplace, int threads) {
-  PlanOptions options;
+Plan PlanOf(const Model& model, bool inplace, int threads,
+            PlanOptions options = {}) {
   options.inplace = inplace;
   options.threads = threads;
   Result<Plan> plan = MakePlan(model, options);
@@ -89,6 +89,30 @@ TEST(PlanProperty, EveryPlanIsValidAndBetweenMostLiveAndSum) {
   ForEachNet(RandomNets(), 1, check);
   ForEachNet(RandomNets() / 5, 8, check);
   EXPECT_GT(smaller, 0u) << "overwriting inputs never saved anything";
+}
+
+// How the step of a random network may be divided: by its largest divisor below
+// the batch, in microbatches or in one pass.
+std::vector<PlanOptions> Divisions(const Model& model) {
+  int64_t divisor = std::max<int64_t>(1, model.batch() / 2);
+  while (model.batch() % divisor != 0) --divisor;
+  return {{.microbatch = divisor},
+          {.ghost_batch = divisor},
+          {.microbatch = divisor, .fuse = false},
+          {.ghost_batch = divisor, .fuse = false},
+          {.microbatch = divisor, .ghost_batch = 1}};
+}
+
+TEST(PlanProperty, EveryPlanWithMicrobatchesIsValid) {
+  const auto check = [&](const Model& model, uint64_t) {
+    for (const PlanOptions& options : Divisions(model)) {
+      for (const bool inplace : {true, false}) {
+        ExpectSound(PlanOf(model, inplace, 2, options));
+      }
+    }
+  };
+  ForEachNet(RandomNets() / 2, 1, check);
+  ForEachNet(RandomNets() / 10, 8, check);
 }
 
 TEST(PlanProperty, PlansOfRandomNetsAreCloseToTheirLowerBound) {
@@ -192,6 +216,72 @@ TEST(PlanProperty, ResultsDoNotDependOnPoisonSharedBytesOrThreads) {
   // Fewer large ones: they take longer, but their buffers are on top of each
   // other and not under one kernel's scratch.
   ExpectOneResult(RandomNets() / 20, 4);
+}
+
+TEST(PlanProperty, ResultsDoNotDependOnWhatIsRecomputed) {
+  uint64_t smaller = 0;
+  const auto check = [&](const Model& model, uint64_t seed) {
+    // One strategy per network, and both ways to lower it.
+    constexpr const char* kStrategies[] = {
+        "no-bn", "every-1", "every-2",     "residual-1", "residual-2*",
+        "sqrt",  "revolve", "recursive-1", "revolve-1"};
+    PlanOptions options{.fuse = seed % 2 == 0};
+    const Result<Plan> plain = MakePlan(model, options);
+    options.checkpoint = kStrategies[seed % std::size(kStrategies)];
+    const Result<Plan> plan = MakePlan(model, options);
+    ASSERT_TRUE(plain.ok() && plan.ok());
+    ExpectSound(*plan);
+    if (plan->lower_bound() < plain->lower_bound()) ++smaller;
+    const Trace trace = TraceOf(model, *plain, false, seed);
+    EXPECT_TRUE(TraceOf(model, *plan, true, seed) == trace)
+        << options.checkpoint;
+  };
+  ForEachNet(RandomNets(), 1, check);
+  ForEachNet(RandomNets() / 20, 4, check);
+  EXPECT_GT(smaller, 0u) << "recomputing never saved anything";
+}
+
+TEST(PlanProperty, NorDoThoseOfMicrobatchesAndGroups) {
+  ForEachNet(RandomNets() / 5, 1, [](const Model& model, uint64_t seed) {
+    for (PlanOptions options : Divisions(model)) {
+      const Result<Plan> plain = MakePlan(model, options);
+      options.checkpoint = seed % 2 == 0 ? "recursive-1" : "residual-1*";
+      const Result<Plan> plan = MakePlan(model, options);
+      ASSERT_TRUE(plain.ok() && plan.ok());
+      ExpectSound(*plan);
+      EXPECT_TRUE(TraceOf(model, *plan, true, seed) ==
+                  TraceOf(model, *plain, false, seed))
+          << options.checkpoint;
+    }
+  });
+}
+
+TEST(PlanProperty, ResultsWithMicrobatchesDoNotDependOnTheirPlanEither) {
+  ForEachNet(RandomNets() / 5, 1, [](const Model& model, uint64_t seed) {
+    for (const PlanOptions& options : Divisions(model)) {
+      const Plan plan = PlanOf(model, true, 1, options);
+      const Trace plain = TraceOf(model, plan, false, seed);
+      for (const float x : plain.state) ASSERT_TRUE(std::isfinite(x));
+      EXPECT_TRUE(TraceOf(model, plan, true, seed) == plain) << "poison";
+      const Plan apart = PlanOf(model, false, 1, options);
+      EXPECT_TRUE(TraceOf(model, apart, true, seed) == plain)
+          << "nothing in place";
+      if (seed % 10 != 0) continue;
+      const Plan threads = PlanOf(model, true, 3, options);
+      EXPECT_TRUE(TraceOf(model, threads, false, seed) == plain) << "3 threads";
+    }
+  });
+}
+
+TEST(PlanProperty, GradientsOfMicrobatchesAreExact) {
+  const uint64_t nets = std::min<uint64_t>(100, RandomNets());
+  ForEachNet(nets, 1, [](const Model& model, uint64_t seed) {
+    if (model.batch() != 4) return;  // in two parts of two rows
+    const int64_t count = seed % 2 == 0 ? 4 : 3;
+    const ExactPoint point = FindPoint(model, count, seed * 1000, 2);
+    ExpectGradients(model, point, {.microbatch = 2});
+    ExpectGradients(model, point, {.ghost_batch = 2});
+  });
 }
 
 TEST(PlanProperty, GradientsAreExact) {

@@ -2,7 +2,8 @@
 //
 // RandomNet: a small network made from a seed, with what plans find hard:
 // branches, residual sums, values that several ops read, chains that may run in
-// place, views beside other readers, odd sizes, and branches that end nowhere.
+// place, views beside other readers, weights that several steps share, odd
+// sizes, and branches that end nowhere.
 // The same seed makes the same network.
 #pragma once
 
@@ -35,6 +36,7 @@ class RandomNet {
     if (Next(3) == 0) rows_.push_back(MakeRows(Some(images_)));
     const int64_t more = Next(4);
     for (int64_t i = 0; i < more; ++i) rows_.push_back(AddRowLayers());
+    if (Next(3) == 0) rows_.push_back(AddLstm());
     return net_.Finish(net_.Linear(Name(), rows_.back().id, 2 + Next(4)));
   }
 
@@ -170,6 +172,27 @@ class RandomNet {
         const int64_t features = square ? x.features : 1 + Next(9);
         return {net_.Linear(Name(), x.id, features), features};
       }
+    }
+  }
+
+  // Some steps on rows of one width, the state of which others may read too.
+  Rows AddLstm() {
+    const Rows first = Some(rows_);
+    const int64_t hidden = 1 + Next(4);
+    const LstmWeights weights = net_.Lstm(Name(), first.features, hidden);
+    LstmState state;
+    const int64_t steps = 2 + Next(3);
+    for (int64_t step = 0; step < steps; ++step) {
+      state = net_.LstmStep(Name(), first.id, weights, state);
+      if (Next(2) == 0) rows_.push_back({state.h, hidden});
+    }
+    switch (Next(4)) {
+      case 0:
+        return {state.c, hidden};
+      case 1:
+        return {net_.Add(state.h, state.c), hidden};
+      default:
+        return {state.h, hidden};
     }
   }
 

@@ -76,7 +76,12 @@ class ReferenceBackward {
     const double* g = gradients_[op.outputs[0].i].data();
     switch (op.def->kind()) {
       case OpKind::kNormalize:
+      case OpKind::kImageSlice:
         return;  // images are not learned
+      case OpKind::kLstmGates:
+        return LstmGates(op, g);
+      case OpKind::kLstmCell:
+        return LstmCell(op, g);
       case OpKind::kConv2d: {
         const auto s = As<ops::Conv2d>(op).ShapeOf(spec, Spec(op, 1));
         const double *x = Value(op, 0), *w = Value(op, 1);
@@ -148,6 +153,48 @@ class ReferenceBackward {
     });
     const Tensor* made[] = {&gx, &gamma, &beta};
     for (size_t k = 0; k < 3; ++k) {
+      Give(op, k, [&](double* to) {
+        std::copy(made[k]->begin(), made[k]->end(), to);
+      });
+    }
+  }
+
+  void LstmGates(const Op& op, const double* g) {
+    namespace ref = kernels::reference;
+    const auto product = [&](size_t of, size_t weight) {
+      const Shape& shape = Spec(op, weight).shape;
+      const kernels::LinearShape s{shape[1], shape[0]};
+      const double *x = Value(op, of), *w = Value(op, weight);
+      Give(op, weight,
+           [&](double* gw) { ref::LinearGradWeight(s, rows_, x, g, gw); });
+      Give(op, of,
+           [&](double* gx) { ref::LinearGradInput(s, rows_, g, w, gx); });
+    };
+    product(0, 1);
+    Give(op, 2, [&](double* gb) {
+      ref::BiasGrad(rows_, Spec(op, 2).shape[0], 1, g, gb);
+    });
+    if (op.inputs.size() > 3) product(3, 4);
+  }
+
+  // Gates are not kept by the forward pass here; they are made again.
+  void LstmCell(const Op& op, const double* grad_h) {
+    namespace ref = kernels::reference;
+    const kernels::LstmShape shape{rows_, Spec(op, 0).shape[1] / 4};
+    const bool recurrent = op.inputs.size() > 1;
+    const double* before = recurrent ? Value(op, 1) : nullptr;
+    Tensor gates(forward_.At(op.inputs[0]).size());
+    Tensor h(forward_.At(op.outputs[0]).size()), c(h.size());
+    Tensor grad_z(gates.size()), grad_before(h.size());
+    ref::LstmCell<double>(shape, As<ops::LstmCell>(op).forget_offset(),
+                          Value(op, 0), before, h.data(), c.data(),
+                          gates.data());
+    for (double& gate : gates) gate *= factors_.Next();
+    ref::LstmCellGrad<double>(shape, gates.data(), before, grad_h,
+                              gradients_[op.outputs[1].i].data(), grad_z.data(),
+                              grad_before.data());
+    const Tensor* made[] = {&grad_z, &grad_before};
+    for (size_t k = 0; k < op.inputs.size(); ++k) {
       Give(op, k, [&](double* to) {
         std::copy(made[k]->begin(), made[k]->end(), to);
       });

@@ -21,6 +21,7 @@
 #include "kernels/conv/reference.h"
 #include "kernels/elementwise/reference.h"
 #include "kernels/layout/reference.h"
+#include "kernels/lstm/reference.h"
 #include "kernels/matmul/reference.h"
 #include "kernels/norm/reference.h"
 #include "kernels/pool/reference.h"
@@ -28,6 +29,8 @@
 #include "kernels/testing.h"
 #include "ops/batch_norm.h"
 #include "ops/conv2d.h"
+#include "ops/image_slice.h"
+#include "ops/lstm_cell.h"
 #include "ops/normalize.h"
 #include "ops/pool.h"
 #include "ops/shortcut.h"
@@ -70,7 +73,8 @@ class ReferenceNet {
     }
     for (const Op& op : model.graph.ops()) {
       for (ValueId in : op.inputs) {
-        if (learned_[in.i]) learned_[op.outputs[0].i] = true;
+        if (!learned_[in.i]) continue;
+        for (ValueId out : op.outputs) learned_[out.i] = true;
       }
     }
   }
@@ -105,7 +109,8 @@ class ReferenceNet {
     for (size_t k = first; k < model_.graph.ops().size(); ++k) {
       const Op& op = model_.graph.ops()[k];
       RunOp(op);
-      if (!factors_.empty() && !op.def->IsView()) Round(op.outputs[0]);
+      if (factors_.empty() || op.def->IsView()) continue;
+      for (ValueId out : op.outputs) Round(out);
     }
     return At(model_.loss)[0];
   }
@@ -134,6 +139,12 @@ class ReferenceNet {
     switch (op.def->kind()) {
       case OpKind::kNormalize:
         return Normalize(As<ops::Normalize>(op), shape, y);
+      case OpKind::kImageSlice:
+        return ImageSlice(As<ops::ImageSlice>(op), shape, y);
+      case OpKind::kLstmGates:
+        return LstmGates(op, x, y);
+      case OpKind::kLstmCell:
+        return LstmCell(op, x, y);
       case OpKind::kConv2d:
         return ref::Conv2dForward(
             As<ops::Conv2d>(op).ShapeOf(spec, Spec(op.inputs[1])), rows, x,
@@ -187,6 +198,39 @@ class ReferenceNet {
     kernels::reference::NormalizeU8(
         batch_.count, shape[1], shape.elements_from(2), batch_.images.data(),
         scale.data(), shift.data(), y);
+  }
+
+  void ImageSlice(const ops::ImageSlice& op, const Shape& shape, T* y) {
+    const std::vector<T> scale(op.scale().begin(), op.scale().end());
+    const std::vector<T> shift(op.shift().begin(), op.shift().end());
+    kernels::reference::NormalizeU8Slice(
+        batch_.count, shape[1], shape.elements_from(2), op.begin(), op.count(),
+        batch_.images.data(), scale.data(), shift.data(), y);
+  }
+
+  void LstmGates(const Op& op, const T* x, T* z) {
+    namespace ref = kernels::reference;
+    const auto product = [&](size_t weight, const T* of, T* to) {
+      const Shape& w = Spec(op.inputs[weight]).shape;
+      ref::LinearForward<T>({.in = w[1], .out = w[0]}, batch_.count, of,
+                            In(op, weight), to);
+    };
+    product(1, x, z);
+    const int64_t gates = Spec(op.outputs[0]).shape[1];
+    if (op.inputs.size() > 3) {
+      std::vector<T> recurrent(At(op.outputs[0]).size());
+      product(4, In(op, 3), recurrent.data());
+      ref::Add(batch_.count * gates, z, recurrent.data(), z);
+    }
+    ref::BiasAdd(batch_.count, gates, 1, z, In(op, 2), z);
+  }
+
+  void LstmCell(const Op& op, const T* z, T* h) {
+    kernels::reference::LstmCell<T>(
+        {.rows = batch_.count, .hidden = Spec(op.outputs[0]).shape[1]},
+        As<ops::LstmCell>(op).forget_offset(), z,
+        op.inputs.size() > 1 ? In(op, 1) : nullptr, h, At(op.outputs[1]).data(),
+        nullptr);
   }
 
   // The batch's statistics take the places of the running ones, which training
@@ -265,9 +309,7 @@ inline LossAndGradients ComplexStep(const Model& model,
   const std::vector<ValueId> ids = ParametersOf(model);
   LossAndGradients result{net.Run().real(), {}};
   result.gradients.resize(ids.size());
-  // From the last parameter to the first, so that what stands before a
-  // parameter's reader never holds an imaginary part of an earlier run.
-  for (size_t k = ids.size(); k-- > 0;) {
+  for (size_t k = 0; k < ids.size(); ++k) {
     size_t reader = 0;
     while (std::ranges::count(model.graph.ops()[reader].inputs, ids[k]) == 0) {
       ++reader;
@@ -277,6 +319,7 @@ inline LossAndGradients ComplexStep(const Model& model,
       result.gradients[k].push_back(net.Run(reader).imag() / h);
       element.imag(0);
     }
+    net.Run(reader);  // leaves no imaginary part behind
   }
   return result;
 }

@@ -13,7 +13,10 @@
 #include "ops/batch_norm.h"
 #include "ops/bias.h"
 #include "ops/conv2d.h"
+#include "ops/image_slice.h"
 #include "ops/linear.h"
+#include "ops/lstm_cell.h"
+#include "ops/lstm_gates.h"
 #include "ops/normalize.h"
 #include "ops/pool.h"
 #include "ops/relu.h"
@@ -43,6 +46,22 @@ std::vector<BadOp> BadOps() {
                                         std::vector<float>{0, 0}),
        {{{2, 3, 4, 4}, DType::kU8, true}},
        {"normalize", "[2, 3, 4, 4]", "[2]"}},
+      {std::make_shared<ops::ImageSlice>(10, 7, std::vector<float>{1},
+                                         std::vector<float>{0}),
+       {{{2, 1, 4, 4}, DType::kU8, true}},
+       {"image-slice", "[2, 1, 4, 4]", "10 to 17"}},
+      {std::make_shared<ops::LstmGates>(false),
+       {F32({2, 7}), F32({12, 6}), F32({12})},
+       {"lstm-gates", "[2, 7]", "[12, 6]"}},
+      {std::make_shared<ops::LstmGates>(true),
+       {F32({2, 7}), F32({12, 7}), F32({12}), F32({2, 4}), F32({12, 4})},
+       {"lstm-gates", "[2, 3]", "[2, 4]"}},
+      {std::make_shared<ops::LstmCell>(false, 1.0f),
+       {F32({2, 7})},
+       {"lstm-cell", "[2, 7]", "4H"}},
+      {std::make_shared<ops::LstmCell>(true, 1.0f),
+       {F32({2, 12}), F32({3, 3})},
+       {"lstm-cell", "[2, 12]", "[3, 3]"}},
       {std::make_shared<ops::Conv2d>(1, 1),
        {F32({2, 3, 4, 4}), F32({8, 2, 3, 3})},
        {"conv2d", "[2, 3, 4, 4]", "[8, 2, 3, 3]"}},
@@ -232,6 +251,30 @@ TEST(Refusal, OfNetworksWithoutInputsOrParameters) {
   EXPECT_FALSE(ErrorOf([](Network& net, ValueId) {
                  return net.Relu(ValueId{12345});
                }).empty());
+}
+
+TEST(Refusal, OfSequencesSaysWhatDoesNotFit) {
+  const auto error_of = [](int64_t steps, int64_t read, int64_t features) {
+    Network net("bad", 4);
+    net.ImageSequence({.channels = 2, .height = 6, .width = 5}, steps);
+    const LstmWeights weights = net.Lstm("memory", features, 3);
+    const ValueId x = net.SequenceStep(read);
+    const LstmState state = net.LstmStep("first", x, weights, {});
+    const Result<Model> model = net.Finish(net.Linear("fc", state.h, 3));
+    return model.ok() ? "" : model.status().message();
+  };
+  EXPECT_EQ(error_of(6, 5, 10), "");
+  EXPECT_TRUE(Has(error_of(7, 0, 10), "divides 60"));
+  EXPECT_TRUE(Has(error_of(0, 0, 10), "divides 60"));
+  EXPECT_TRUE(Has(error_of(6, 6, 10), "step 6"));
+  EXPECT_TRUE(Has(error_of(6, -1, 10), "step -1"));
+  EXPECT_TRUE(Has(error_of(6, 0, 9), "'first.gates'"));
+  EXPECT_TRUE(Has(error_of(6, 0, 0), "memory.weight_x"));
+  EXPECT_TRUE(Has(ErrorOf([](Network& net, ValueId x) {
+                    net.Lstm("none", 5, int64_t{1} << 62);
+                    return x;
+                  }),
+                  "'none'"));
 }
 
 TEST(Refusal, OfUnknownModelsNamesTheKnownOnes) {

@@ -33,9 +33,11 @@ std::vector<ModelName> ModelNames();
 // Settings that train a model well, and the images that it is meant for.
 struct TrainingPreset {
   ImageLayer images;
+  int64_t classes = 10;
   double learning_rate = 0.1;
   std::string schedule = "cosine";
   int64_t epochs = 10;
+  int64_t warmup_steps = 0;
 };
 // The default one for a name that BuildModel does not know.
 TrainingPreset PresetOf(const std::string& name);

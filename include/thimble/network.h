@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "thimble/graph.h"
@@ -44,6 +45,16 @@ struct PoolLayer {
   int64_t padding = 0;
 };
 
+// What the steps of an LSTM layer share.
+struct LstmWeights {
+  ValueId weight_x, weight_h, bias;
+};
+
+// What one step hands to the next. Not valid before the first one: zeros.
+struct LstmState {
+  ValueId h, c;
+};
+
 class Network {
  public:
   // `batch` is a capacity: a step may hold fewer images.
@@ -51,6 +62,12 @@ class Network {
 
   // The network's input: bytes, normalised to f32. Call it once, first.
   ValueId Images(const ImageLayer& layer);
+  // The same, to be read as a sequence: `steps` parts of equal length of each
+  // image's bytes, channel by channel and row by row. Call it once, first,
+  // instead of Images. Returns that length.
+  int64_t ImageSequence(const ImageLayer& layer, int64_t steps);
+  // Part `step`, from 0, of all images: rows, normalised to f32.
+  ValueId SequenceStep(int64_t step);
 
   // Parameters are named "<name>.weight" and so on; names must be unique.
   // Convolutions have no bias and start He-normal by fan-out.
@@ -71,12 +88,24 @@ class Network {
   ValueId Shortcut(ValueId x, int64_t channels, int64_t stride);
   ValueId Flatten(ValueId x);
 
+  // Weights start uniform in ±1/sqrt(hidden), the bias at 0.
+  LstmWeights Lstm(const std::string& name, int64_t features, int64_t hidden);
+  // One step on rows x; `before` is what the step before gave, or {}.
+  LstmState LstmStep(const std::string& name, ValueId x,
+                     const LstmWeights& weights, const LstmState& before);
+
   // Adds labels and the softmax cross-entropy of `logits` [N, classes].
   Result<Model> Finish(ValueId logits);
 
  private:
   ValueId AddLayer(const std::string& name, std::shared_ptr<const OpDef> def,
                    std::vector<ValueId> inputs);
+  // All outputs; none after an error.
+  std::vector<ValueId> AddOp(const std::string& name,
+                             std::shared_ptr<const OpDef> def,
+                             std::vector<ValueId> inputs);
+  // Makes the input; false where the layer is impossible.
+  bool AddImages(const ImageLayer& layer);
   ValueId Parameter(const std::string& name, const Shape& shape, Init init,
                     Role role = Role::kParameter);
   std::string Unnamed(const char* kind);
@@ -86,7 +115,11 @@ class Network {
 
   Model model_;
   int64_t batch_;
+  // One per channel of the images: y = x * scale + shift.
+  std::vector<float> image_scale_, image_shift_;
+  int64_t sequence_steps_ = 0;
   int unnamed_ = 0;
+  std::unordered_set<std::string> parameter_names_;
   Status status_;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plan: before any memory exists, in what order ops run and where every buffer
-// lies. It has three phases in one arena: microbatch (forward and backward),
-// update, evaluate; time runs over them in this order. Immutable, safe to share
-// between threads.
+// lies. It has three phases in one arena: microbatch (forward and backward,
+// once or several times per step), update, evaluate; time runs over them in
+// this order. Immutable, safe to share between threads.
 #pragma once
 
 #include <array>
@@ -35,9 +35,20 @@ struct OptimizerSpec {
 struct PlanOptions {
   OptimizerSpec optimizer;
   int threads = 1;
+  // Images of one forward and backward pass; 0: the whole batch, which it must
+  // divide. A step adds up the gradients of all its microbatches, then updates
+  // once. Batch norms see one microbatch at a time.
+  int64_t microbatch = 0;
+  // Batch norms see groups of this many images, as if each were a microbatch,
+  // though all are in one pass; 0: no groups. Must divide the microbatch.
+  int64_t ghost_batch = 0;
   bool training = true;  // false: only the evaluate phase
   bool fuse = true;      // norm, ReLU and sums into the convolutions
   bool inplace = true;   // let ops overwrite inputs that they read last
+  // What is dropped in forward and computed again for backward: none, no-bn,
+  // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve; or auto, the
+  // least work that the budget allows. Results do not depend on it.
+  std::string checkpoint = "none";
   // Refuse a plan whose arena is larger.
   std::optional<uint64_t> budget;
 };
@@ -63,6 +74,7 @@ struct ScheduledOp {
   OpId op;
   Phase phase = Phase::kMicrobatch;
   std::optional<uint32_t> scratch;  // index of its buffer, if it has any
+  bool recompute = false;           // repeats an op of the forward pass
 };
 
 // What the trainer feeds and reads, as values of the executable graph.
@@ -80,24 +92,32 @@ struct PaperBytes {
   int64_t model = 0, optimizer = 0, activation = 0, total = 0;
 };
 
+struct PaperFigures {
+  PaperBytes bytes;
+  double flops_ratio = 1;  // with what is recomputed, over without
+};
+
 struct PlanParts {
   std::string model;
   Graph graph;  // executable ops of all phases
   PlanOptions options;
   int64_t batch = 0;
+  int64_t microbatch = 0;
   PhaseEnds train, evaluate;
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;  // running ones: saved with the parameters
   std::vector<ScheduledOp> schedule;
   std::vector<Buffer> buffers;
   std::vector<uint32_t> buffer_of;  // per value
+  std::vector<bool> carried;        // per value, see Plan::IsCarried
   size_t arena_bytes = 0;
   size_t lower_bound = 0;                   // most bytes live at once
   uint32_t peak_time = 0;                   // the first moment with that many
   std::array<size_t, kRoles> peak_bytes{};  // by role, at peak_time
-  int64_t flops_step = 0;                   // forward and backward as executed
+  // Forward and backward of a whole batch as executed.
+  int64_t flops_step = 0;
   int64_t flops_recompute = 0;
-  PaperBytes paper;
+  std::optional<PaperFigures> paper;
 };
 
 class Plan {
@@ -108,7 +128,11 @@ class Plan {
   const std::string& model() const { return parts_.model; }
   const Graph& graph() const { return parts_.graph; }
   const PlanOptions& options() const { return parts_.options; }
+  // Images of a step, and of one pass over the microbatch or evaluate phase.
   int64_t batch() const { return parts_.batch; }
+  int64_t microbatch() const { return parts_.microbatch; }
+  // Passes of a full step.
+  int64_t microbatches() const { return parts_.batch / parts_.microbatch; }
   const PhaseEnds& train_ends() const { return parts_.train; }
   const PhaseEnds& evaluate_ends() const { return parts_.evaluate; }
   std::span<const ParameterState> parameters() const {
@@ -130,11 +154,15 @@ class Plan {
   const Op& peak_op() const;
   int64_t flops_step() const { return parts_.flops_step; }
   int64_t flops_recompute() const { return parts_.flops_recompute; }
-  const PaperBytes& paper() const { return parts_.paper; }
+  // None for strategies that the paper does not name.
+  const std::optional<PaperFigures>& paper() const { return parts_.paper; }
 
   // REQUIRES: v belongs to graph().
   const Buffer& BufferOf(ValueId v) const;
   size_t OffsetOf(ValueId v) const { return BufferOf(v).offset; }
+  // Whether `v` lives through all microbatches of a step, of which there are
+  // several: what each of them adds to, for the update to read.
+  bool IsCarried(ValueId v) const { return parts_.carried[v.i]; }
 
   // All of it, for tests that make a broken copy.
   const PlanParts& parts() const { return parts_; }
@@ -150,6 +178,10 @@ class Plan {
 // every buffer. Fails where the options are impossible or the budget too small;
 // the message then names the op at the peak and the budgets that would do.
 Result<Plan> MakePlan(const Model& model, const PlanOptions& options);
+
+// As MakePlan, but what is over the budget is given too, for reports. With
+// `auto` it then is the plan that takes the fewest bytes.
+Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options);
 
 // Ok where the arena fits; else names the peak and the budgets that would do.
 Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget);

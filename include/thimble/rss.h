@@ -11,6 +11,9 @@ namespace thimble {
 // Resident bytes now; 0 where /proc is not available.
 int64_t CurrentRssBytes();
 
+// Gives back what planning has used and freed, where the C library can.
+void ReleaseFreeMemory();
+
 // Largest resident size since start or since the last ResetPeakRss.
 int64_t PeakRssBytes();
 

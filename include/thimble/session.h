@@ -22,10 +22,17 @@ struct SessionOptions {
   bool poison = false;
 };
 
-// What a pass over one batch says.
+// What a pass over one microbatch says.
 struct BatchResult {
-  float loss = 0.0f;    // mean over the batch
+  float loss = 0.0f;    // mean over its rows
   int64_t correct = 0;  // rows classified right
+};
+
+// A part of a step: rows [first, first + count) of `images`.
+struct Microbatch {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t images = 0;
 };
 
 class Session {
@@ -46,22 +53,30 @@ class Session {
   // seed and the parameter's position alone) and the optimizer's state to zero.
   void Initialize(uint64_t seed);
 
-  // Where the caller puts a batch before TrainStep or Evaluate: images row by
-  // row, and labels in [0, classes).
+  // Where the caller puts a microbatch before Differentiate or Evaluate: images
+  // row by row, and labels in [0, classes).
   std::span<uint8_t> train_images();
   std::span<int32_t> train_labels();
   std::span<uint8_t> evaluate_images();
   std::span<int32_t> evaluate_labels();
 
-  // Forward and backward on the first `count` rows; gradients are then in
-  // place until Update, if nothing else is run or written in between. A second
-  // call overwrites them. REQUIRES: 1 <= count <= plan().batch().
-  BatchResult Differentiate(int64_t count);
+  // Forward and backward on the rows that were put there. The part that is
+  // first in its step overwrites the gradients, the others add to them; after
+  // the last one they are those of the mean loss over the step's images, until
+  // Update, if nothing else is run or written in between but the images and
+  // labels of the next part. REQUIRES: 1 <= part.count <= plan().microbatch(),
+  // parts in order, and several of them only where plan().microbatches() > 1.
+  BatchResult Differentiate(const Microbatch& part);
+  // A step of one part: the first `count` rows.
+  BatchResult Differentiate(int64_t count) {
+    return Differentiate({.first = 0, .count = count, .images = count});
+  }
   // Applies the gradients and commits running statistics.
   void Update(float learning_rate);
-  // Both.
+  // Both, for a step of one part.
   BatchResult TrainStep(int64_t count, float learning_rate);
-  // Forward with running statistics.
+  // Forward with running statistics. REQUIRES: 1 <= count <=
+  // plan().microbatch().
   BatchResult Evaluate(int64_t count);
 
   // The bytes of a value of plan().graph(); meaningful while it lives.

@@ -3,6 +3,9 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +30,12 @@ int64_t StatusField(const char* key) {
 }  // namespace
 
 int64_t CurrentRssBytes() { return StatusField("VmRSS:"); }
+
+void ReleaseFreeMemory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 int64_t PeakRssBytes() { return StatusField("VmHWM:"); }
 

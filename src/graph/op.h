@@ -28,6 +28,7 @@ namespace thimble {
 // its kernel.
 enum class OpKind : uint8_t {
   kNormalize,
+  kImageSlice,
   kConv2d,
   kConv2dGradInput,
   kConv2dGradWeight,
@@ -63,8 +64,14 @@ enum class OpKind : uint8_t {
   kMoments,
   kImageConv,
   kImageConvGradWeight,
+  kLstmGates,
+  kLstmGatesGradWeight,
+  kLstmCell,
+  kLstmCellTrain,
+  kLstmCellGrad,
   kSoftmaxCrossEntropy,
   kSoftmaxCrossEntropyGrad,
+  kAccumulate,
   kSgdUpdate,
   kCommit,
 };
@@ -86,6 +93,13 @@ struct BackwardNeeds {
 struct InPlacePair {
   uint32_t input;
   uint32_t output;
+};
+
+// The op that computes an op's first output again, from the same inputs and,
+// with `reads_saved`, from the other outputs of the first run behind them.
+struct RepeatForm {
+  std::shared_ptr<const OpDef> def;
+  bool reads_saved = false;
 };
 
 // Mean and variance, or their running twins.
@@ -111,6 +125,9 @@ class Emitter {
   // `value` has given, else of an op of their own, made now.
   virtual ValuePair MomentsOf(ValueId value) = 0;
   virtual void SetMoments(ValueId value, ValuePair moments) = 0;
+  // Groups of images that batch statistics are taken of, each on its own: 1 for
+  // the whole batch.
+  virtual int64_t statistics_groups() const = 0;
   // Has the update phase copy `next` over `state`: a step that is skipped
   // leaves `state` as it was.
   virtual void CommitAtUpdate(ValueId state, ValueId next) = 0;
@@ -172,8 +189,16 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
   virtual void Gradient(GradientContext& context) const;
 
   virtual std::vector<InPlacePair> InPlace() const { return {}; }
+  // How to run an executable op again, to the same bits. By default as it is,
+  // which makes all outputs anew. A form that makes the first output only
+  // leaves the others, statistics, as the first run made them.
+  virtual RepeatForm Repeat() const { return {shared_from_this(), false}; }
   // Output 0 is input 0's bytes under another shape; nothing is executed.
   virtual bool IsView() const { return false; }
+  // Bit i: output i can be carried through the microbatches of a step: the
+  // first one writes it, the next ones add to it, or go on from it. Such an
+  // output is never written over an input.
+  virtual uint32_t Accumulates() const { return 0; }
   // Bit i: the op changes input i (state) where it lies.
   virtual uint32_t Mutates() const { return 0; }
 

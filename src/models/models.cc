@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "models/lstm.h"
 #include "models/mlp_cnn.h"
+#include "models/resnet.h"
 #include "models/wrn.h"
 #include "thimble/model.h"
 
@@ -14,6 +16,16 @@ constexpr ModelName kModels[] = {
     {"cnn", "four 3x3 convolutions with batch norm, 16 to 64 channels"},
     {"wrn-D-K",
      "wide residual network of depth D = 6n+4 and width K, e.g. wrn-28-2"},
+    {"resnet-D",
+     "pre-activation residual network for 32x32 images: basic blocks with "
+     "parameter-free shortcuts for D = 6n+2 (20, 56, 110, ...), bottlenecks "
+     "with 1x1 projections for D = 9n+2 from 164 on (164, 1001, ...)"},
+    {"resnet-imagenet-D",
+     "the same with bottlenecks for 224x224 images of 1000 classes, D = 3n+2: "
+     "50, 101, 152, 200, or any other with n/4 blocks in each stage"},
+    {"lstm-LAYERS-HIDDEN-STEPS",
+     "LSTM that reads each image in STEPS equal parts: lstm-1-128-28 reads "
+     "28x28 images row by row, lstm-1-128-784 pixel by pixel"},
 };
 
 }  // namespace
@@ -31,6 +43,10 @@ Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
   if (name == "cnn") return models::BuildCnn(options);
   TH_ASSIGN_OR_RETURN(const auto wrn, models::ParseWrnName(name));
   if (wrn.has_value()) return models::BuildWrn(name, *wrn, options);
+  TH_ASSIGN_OR_RETURN(const auto resnet, models::ParseResnetName(name));
+  if (resnet.has_value()) return models::BuildResnet(name, *resnet, options);
+  TH_ASSIGN_OR_RETURN(const auto lstm, models::ParseLstmName(name));
+  if (lstm.has_value()) return models::BuildLstm(name, *lstm, options);
   std::string known;
   for (const ModelName& model : kModels) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", model.name);
@@ -44,6 +60,12 @@ TrainingPreset PresetOf(const std::string& name) {
   if (name == "mlp") preset.learning_rate = 0.05;
   const auto wrn = models::ParseWrnName(name);
   if (wrn.ok() && wrn->has_value()) preset = models::WrnPreset(**wrn);
+  const auto resnet = models::ParseResnetName(name);
+  if (resnet.ok() && resnet->has_value()) {
+    preset = models::ResnetPreset(**resnet);
+  }
+  const auto lstm = models::ParseLstmName(name);
+  if (lstm.ok() && lstm->has_value()) preset = models::LstmPreset(**lstm);
   return preset;
 }
 

@@ -10,7 +10,10 @@
 #include "ops/batch_norm.h"
 #include "ops/bias.h"
 #include "ops/conv2d.h"
+#include "ops/image_slice.h"
 #include "ops/linear.h"
+#include "ops/lstm_cell.h"
+#include "ops/lstm_gates.h"
 #include "ops/normalize.h"
 #include "ops/pool.h"
 #include "ops/relu.h"
@@ -25,6 +28,10 @@ namespace {
 // refusing them here keeps every later product of sizes from overflowing.
 constexpr int64_t kMaxExtent = int64_t{1} << 24;
 constexpr int64_t kMaxElements = int64_t{1} << 38;
+
+// An LSTM starts by keeping most of its state: with 0, a half of it would be
+// left after one step, and no gradient after some dozens.
+constexpr float kForgetOffset = 1.0f;
 
 bool InRange(int64_t extent) { return extent >= 1 && extent <= kMaxExtent; }
 
@@ -78,12 +85,9 @@ ValueId Network::Parameter(const std::string& name, const Shape& shape,
                     name, shape.ToString(), kMaxExtent, kMaxElements));
     return {};
   }
-  for (const Value& v : model_.graph.values()) {
-    if (v.name == name) {
-      Fail(fmt::format("two layers are called '{}'; names must be unique",
-                       name));
-      return {};
-    }
+  if (!parameter_names_.insert(name).second) {
+    Fail(fmt::format("two layers are called '{}'; names must be unique", name));
+    return {};
   }
   return model_.graph.AddValue(name, {shape, DType::kF32, false}, role, init);
 }
@@ -91,6 +95,13 @@ ValueId Network::Parameter(const std::string& name, const Shape& shape,
 ValueId Network::AddLayer(const std::string& name,
                           std::shared_ptr<const OpDef> def,
                           std::vector<ValueId> inputs) {
+  const auto made = AddOp(name, std::move(def), std::move(inputs));
+  return made.empty() ? ValueId{} : made[0];
+}
+
+std::vector<ValueId> Network::AddOp(const std::string& name,
+                                    std::shared_ptr<const OpDef> def,
+                                    std::vector<ValueId> inputs) {
   for (ValueId input : inputs) {
     if (!Usable(input)) return {};
   }
@@ -104,14 +115,14 @@ ValueId Network::AddLayer(const std::string& name,
     Fail(fmt::format("'{}': a result {} is too large", name, shape.ToString()));
     return {};
   }
-  return (*made)[0];
+  return *made;
 }
 
-ValueId Network::Images(const ImageLayer& layer) {
-  if (!status_.ok()) return {};
+bool Network::AddImages(const ImageLayer& layer) {
+  if (!status_.ok()) return false;
   if (model_.images.valid()) {
     Fail("Images was called twice; a network has one input");
-    return {};
+    return false;
   }
   const Shape shape{batch_, layer.channels, layer.height, layer.width};
   if (!IsReasonable(shape)) {
@@ -119,7 +130,7 @@ ValueId Network::Images(const ImageLayer& layer) {
         fmt::format("images {} are not possible; extents go from 1 to {}, "
                     "elements up to {}",
                     shape.ToString(), kMaxExtent, kMaxElements));
-    return {};
+    return false;
   }
   for (const auto* list : {&layer.mean, &layer.stddev}) {
     if (list->size() == 1 ||
@@ -130,9 +141,8 @@ ValueId Network::Images(const ImageLayer& layer) {
         fmt::format("images: {} channels need 1 or {} means and deviations, "
                     "got {}",
                     layer.channels, layer.channels, list->size()));
-    return {};
+    return false;
   }
-  std::vector<float> scale, shift;
   for (int64_t c = 0; c < layer.channels; ++c) {
     const auto at = [c](const std::vector<float>& v) {
       return v.size() == 1 ? v[0] : v[static_cast<size_t>(c)];
@@ -144,17 +154,50 @@ ValueId Network::Images(const ImageLayer& layer) {
           "images: mean {} and stddev {} cannot be used; a stddev must be "
           "above 0",
           at(layer.mean), stddev));
-      return {};
+      return false;
     }
-    scale.push_back(1.0f / stddev);
-    shift.push_back(-at(layer.mean) / stddev);
+    image_scale_.push_back(1.0f / stddev);
+    image_shift_.push_back(-at(layer.mean) / stddev);
   }
   model_.images =
       model_.graph.AddValue("images", {shape, DType::kU8, true}, Role::kInput);
-  return AddLayer(
-      "normalize",
-      std::make_shared<ops::Normalize>(std::move(scale), std::move(shift)),
-      {model_.images});
+  return true;
+}
+
+ValueId Network::Images(const ImageLayer& layer) {
+  if (!AddImages(layer)) return {};
+  return AddLayer("normalize",
+                  std::make_shared<ops::Normalize>(image_scale_, image_shift_),
+                  {model_.images});
+}
+
+int64_t Network::ImageSequence(const ImageLayer& layer, int64_t steps) {
+  if (!AddImages(layer)) return 0;
+  const int64_t values = layer.channels * layer.height * layer.width;
+  if (steps < 1 || values % steps != 0) {
+    Fail(fmt::format(
+        "images [{}, {}, {}] of {} values cannot be read in {} equal steps; "
+        "use a number of steps that divides {}",
+        layer.channels, layer.height, layer.width, values, steps, values));
+    return 0;
+  }
+  sequence_steps_ = steps;
+  return values / steps;
+}
+
+ValueId Network::SequenceStep(int64_t step) {
+  if (!status_.ok()) return {};
+  if (step < 0 || step >= sequence_steps_) {
+    Fail(fmt::format("step {} of a sequence of {}", step, sequence_steps_));
+    return {};
+  }
+  const int64_t count =
+      model_.graph.value(model_.images).spec.shape.elements_from(1) /
+      sequence_steps_;
+  return AddLayer(fmt::format("step{}", step + 1),
+                  std::make_shared<ops::ImageSlice>(step * count, count,
+                                                    image_scale_, image_shift_),
+                  {model_.images});
 }
 
 ValueId Network::Conv2d(const std::string& name, ValueId x,
@@ -267,6 +310,46 @@ ValueId Network::Shortcut(ValueId x, int64_t channels, int64_t stride) {
 
 ValueId Network::Flatten(ValueId x) {
   return AddLayer(Unnamed("flatten"), std::make_shared<ops::Flatten>(), {x});
+}
+
+LstmWeights Network::Lstm(const std::string& name, int64_t features,
+                          int64_t hidden) {
+  // Checked here, so that four times as many is no overflow.
+  if (status_.ok() && !InRange(hidden)) {
+    Fail(fmt::format("lstm '{}': hidden must be between 1 and {}, got {}", name,
+                     kMaxExtent, hidden));
+  }
+  if (!status_.ok()) return {};
+  const Init uniform{Init::Kind::kUniform,
+                     1.0f / std::sqrt(static_cast<float>(hidden))};
+  LstmWeights weights;
+  weights.weight_x =
+      Parameter(name + ".weight_x", {4 * hidden, features}, uniform);
+  weights.weight_h =
+      Parameter(name + ".weight_h", {4 * hidden, hidden}, uniform);
+  weights.bias = Parameter(name + ".bias", {4 * hidden}, {});
+  return weights;
+}
+
+LstmState Network::LstmStep(const std::string& name, ValueId x,
+                            const LstmWeights& weights,
+                            const LstmState& before) {
+  const bool recurrent = before.h.valid() && before.c.valid();
+  std::vector<ValueId> inputs = {x, weights.weight_x, weights.bias};
+  if (recurrent) {
+    inputs.push_back(before.h);
+    inputs.push_back(weights.weight_h);
+  }
+  const ValueId z =
+      AddLayer(name + ".gates", std::make_shared<ops::LstmGates>(recurrent),
+               std::move(inputs));
+  inputs = {z};
+  if (recurrent) inputs.push_back(before.c);
+  const auto made = AddOp(
+      name + ".cell", std::make_shared<ops::LstmCell>(recurrent, kForgetOffset),
+      std::move(inputs));
+  if (made.empty()) return {};
+  return {made[0], made[1]};
 }
 
 Result<Model> Network::Finish(ValueId logits) {

@@ -14,13 +14,16 @@ constexpr double kMaxWidth = 100;
 
 ValueId Block(Network& net, const std::string& name, ValueId x,
               int64_t in_channels, int64_t channels, int64_t stride) {
+  const bool same = stride == 1 && in_channels == channels;
+  // Before the branch, so that backward comes to it last: the gradient stays
+  // as small as the block's output until x is not needed any more.
+  const ValueId shortcut = same ? x : net.Shortcut(x, channels, stride);
   const ValueId a = net.Relu(net.BatchNorm(name + ".bn1", x));
   const ValueId y =
       net.Conv2d(name + ".conv1", a, {.channels = channels, .stride = stride});
   const ValueId b = net.Relu(net.BatchNorm(name + ".bn2", y));
   const ValueId z = net.Conv2d(name + ".conv2", b, {.channels = channels});
-  const bool same = stride == 1 && in_channels == channels;
-  return net.Add(same ? x : net.Shortcut(x, channels, stride), z);
+  return net.Add(shortcut, z);
 }
 
 }  // namespace

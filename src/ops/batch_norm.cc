@@ -16,13 +16,28 @@ kernels::BatchNormShape BatchNormShapeOf(const ValueSpec& x) {
   return {.channels = x.shape[1], .pixels = x.shape.elements_from(2)};
 }
 
+ValueSpec StatisticsSpec(int64_t channels, int64_t groups) {
+  const Shape shape = groups > 1 ? Shape{groups, channels} : Shape{channels};
+  return {shape, DType::kF32, false};
+}
+
+int64_t GroupsOf(const ValueSpec& statistics) {
+  return statistics.shape.rank() == 2 ? statistics.shape[0] : 1;
+}
+
+int64_t GroupImages(const ValueSpec& x, const ValueSpec& statistics) {
+  return x.shape[0] / GroupsOf(statistics);
+}
+
 void TrackMoments(ForwardContext& context, const BatchNormAttributes& norm,
                   ValueId x, ValuePair moments, ValuePair running) {
-  const int64_t positions =
-      context.emit.graph().value(x).spec.shape.elements_from(2);
+  const Graph& graph = context.emit.graph();
+  const ValueSpec& of = graph.value(x).spec;
   const auto next = context.emit.Emit(
       context.name + ".track",
-      std::make_shared<BatchNormTrack>(norm.momentum, positions),
+      std::make_shared<BatchNormTrack>(
+          norm.momentum, of.shape.elements_from(2),
+          GroupImages(of, graph.value(moments.first).spec)),
       {moments.first, moments.second, running.first, running.second},
       Role::kStatistic);
   context.emit.CommitAtUpdate(running.first, next[0]);
@@ -63,7 +78,9 @@ ForwardResult BatchNorm::Forward(ForwardContext& context) const {
         {}};
   }
   const auto made = context.emit.Emit(
-      context.name, std::make_shared<BatchNormTrain>(attributes_.epsilon),
+      context.name,
+      std::make_shared<BatchNormTrain>(attributes_.epsilon,
+                                       context.emit.statistics_groups()),
       {in[0], in[1], in[2]}, Role::kActivation);
   context.emit.SetRole(made[1], Role::kStatistic);
   context.emit.SetRole(made[2], Role::kStatistic);
@@ -83,10 +100,14 @@ void BatchNorm::Gradient(GradientContext& context) const {
   if (context.wanted[0]) context.grad_inputs[0] = made[2];
 }
 
+RepeatForm BatchNormTrain::Repeat() const {
+  return {std::make_shared<BatchNormApply>(epsilon_), true};
+}
+
 Result<std::vector<ValueSpec>> BatchNormTrain::Infer(
     std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{inputs[0], PerChannel(inputs[0]),
-                                PerChannel(inputs[0])};
+  const ValueSpec statistics = StatisticsSpec(inputs[0].shape[1], groups_);
+  return std::vector<ValueSpec>{inputs[0], statistics, statistics};
 }
 
 Result<std::vector<ValueSpec>> BatchNormApply::Infer(

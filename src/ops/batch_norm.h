@@ -4,6 +4,10 @@
 // [C] -> y, f32, in place on x. Training normalises with the batch's statistics
 // and keeps them for backward, which also reads x; the running ones follow in a
 // shadow that the update phase commits. Evaluation uses the running ones.
+//
+// Statistics may be taken of groups of images, each normalised by its own: then
+// they are [groups, C] instead of [C], and the running ones follow the groups
+// one after the other.
 #pragma once
 
 #include "graph/op.h"
@@ -41,13 +45,16 @@ class BatchNorm final : public OpDef {
 // x, gamma, beta -> y, mean, variance
 class BatchNormTrain final : public OpDef {
  public:
-  explicit BatchNormTrain(float epsilon) : epsilon_(epsilon) {}
+  BatchNormTrain(float epsilon, int64_t groups)
+      : epsilon_(epsilon), groups_(groups) {}
 
   OpKind kind() const override { return OpKind::kBatchNormTrain; }
   std::string_view name() const override { return "batch-norm-train"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+  // Applies the saved statistics.
+  RepeatForm Repeat() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override {
     return 6 * OpDef::Flops(inputs, outputs);
@@ -57,6 +64,7 @@ class BatchNormTrain final : public OpDef {
 
  private:
   float epsilon_;
+  int64_t groups_;
 };
 
 // x, gamma, beta, mean, variance -> y
@@ -90,6 +98,7 @@ class BatchNormGrad final : public OpDef {
   std::string_view name() const override { return "batch-norm-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  uint32_t Accumulates() const override { return 0b11; }
   std::vector<InPlacePair> InPlace() const override {
     if (!with_grad_x_) return {};
     return {{4, 2}, {0, 2}};
@@ -109,22 +118,27 @@ class BatchNormGrad final : public OpDef {
 // mean, variance, running_mean, running_variance -> next_mean, next_variance
 class BatchNormTrack final : public OpDef {
  public:
-  // `positions` per image: pixels of a plane. The count of a batch is what it
+  // `positions` per image: pixels of a plane. The count of a group is what it
   // really held, so the executor multiplies it by the run's images.
-  BatchNormTrack(float momentum, int64_t positions)
-      : momentum_(momentum), positions_(positions) {}
+  BatchNormTrack(float momentum, int64_t positions, int64_t group_images)
+      : momentum_(momentum),
+        positions_(positions),
+        group_images_(group_images) {}
 
   OpKind kind() const override { return OpKind::kBatchNormTrack; }
   std::string_view name() const override { return "batch-norm-track"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  uint32_t Accumulates() const override { return 0b11; }
 
   float momentum() const { return momentum_; }
   int64_t positions() const { return positions_; }
+  int64_t group_images() const { return group_images_; }
 
  private:
   float momentum_;
   int64_t positions_;
+  int64_t group_images_;
 };
 
 // Emits the running statistics' next values, for the update phase to commit.
@@ -132,5 +146,12 @@ void TrackMoments(ForwardContext& context, const BatchNormAttributes& norm,
                   ValueId x, ValuePair moments, ValuePair running);
 
 kernels::BatchNormShape BatchNormShapeOf(const ValueSpec& x);
+
+// [C] for one group, else [groups, C].
+ValueSpec StatisticsSpec(int64_t channels, int64_t groups);
+// Of statistics as above.
+int64_t GroupsOf(const ValueSpec& statistics);
+// Images of a full group. REQUIRES: x has a capacity of whole groups.
+int64_t GroupImages(const ValueSpec& x, const ValueSpec& statistics);
 
 }  // namespace thimble::ops

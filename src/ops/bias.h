@@ -25,6 +25,7 @@ class BiasGrad final : public OpDef {
   std::string_view name() const override { return "bias-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  uint32_t Accumulates() const override { return 0b1; }
 };
 
 }  // namespace thimble::ops

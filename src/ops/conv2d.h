@@ -66,6 +66,7 @@ class Conv2dGradWeight final : public OpDef {
   std::string_view name() const override { return "conv2d-grad-weight"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  uint32_t Accumulates() const override { return 0b1; }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "ops/accumulate.h"
 #include "ops/conv2d.h"
 
 namespace thimble::ops {
@@ -10,10 +13,6 @@ namespace {
 
 // A multiply-add and a comparison for each element that a prologue makes.
 constexpr int64_t kPrologueFlops = 3;
-
-ValueSpec PerChannel(int64_t channels) {
-  return {{channels}, DType::kF32, false};
-}
 
 // The convolution's own rules, for x as f32.
 Result<std::vector<ValueSpec>> InferConv(const ConvGeometry& geometry,
@@ -29,13 +28,23 @@ int64_t ConvFlopsOf(const ConvGeometry& geometry, const ValueSpec& x,
   return Conv2d(geometry.stride, geometry.padding).Flops(inputs, {});
 }
 
-void AddMoments(int64_t channels, std::vector<ValueSpec>& outputs) {
-  outputs.push_back(PerChannel(channels));
-  outputs.push_back(PerChannel(channels));
+void AddMoments(int64_t channels, int64_t groups,
+                std::vector<ValueSpec>& outputs) {
+  outputs.insert(outputs.end(), 2, StatisticsSpec(channels, groups));
 }
 
-kernels::Conv2dReduction Reduction(bool reducing, const ValueSpec& x) {
-  return {.reducing = reducing, .images = x.shape[0]};
+// A kernel runs once for each group.
+kernels::Conv2dReduction Reduction(bool reducing, const ValueSpec& x,
+                                   int64_t groups) {
+  return {.reducing = reducing, .images = x.shape[0] / groups};
+}
+
+// Sums a parameter's gradients of all groups, where there are several.
+ValueId SumOfGroups(Emitter& emit, const std::string& name, ValueId gradients,
+                    int64_t group_images) {
+  if (GroupsOf(emit.graph().value(gradients).spec) == 1) return gradients;
+  return emit.Emit(name, std::make_shared<Accumulate>(group_images),
+                   {gradients}, Role::kGradient)[0];
 }
 
 }  // namespace
@@ -104,8 +113,17 @@ void FusedConv::Gradient(GradientContext& context) const {
       std::make_shared<NormReluConvGradInput>(geometry_, norm_.epsilon),
       {grad_y, in[5], in[0], mean, variance, in[1], in[2]},
       Role::kActivationGradient);
-  if (context.wanted[1]) context.grad_inputs[1] = made[1];
-  if (context.wanted[2]) context.grad_inputs[2] = made[2];
+  const Graph& graph = context.emit.graph();
+  const int64_t group =
+      GroupImages(graph.value(in[0]).spec, graph.value(mean).spec);
+  if (context.wanted[1]) {
+    context.grad_inputs[1] =
+        SumOfGroups(context.emit, context.name + ".grad_gamma", made[1], group);
+  }
+  if (context.wanted[2]) {
+    context.grad_inputs[2] =
+        SumOfGroups(context.emit, context.name + ".grad_beta", made[2], group);
+  }
   if (!context.wanted[0]) return;
   std::vector<ValueId> inputs = {made[0], in[0],   mean,   variance,
                                  in[1],   made[1], made[2]};
@@ -131,7 +149,9 @@ Result<std::vector<ValueSpec>> ImageConv::Infer(
         x.shape.ToString(), DTypeName(x.dtype), scale_.size()));
   }
   auto made = InferConv(geometry_, x, inputs[1]);
-  if (made.ok() && with_moments_) AddMoments(inputs[1].shape[0], *made);
+  if (made.ok() && groups_ > 0) {
+    AddMoments(inputs[1].shape[0], groups_, *made);
+  }
   return made;
 }
 
@@ -140,7 +160,9 @@ ForwardResult ImageConv::Forward(ForwardContext& context) const {
       context.mode == Mode::kTrain && context.output_is_normalized;
   const auto made = context.emit.Emit(
       context.name,
-      std::make_shared<ImageConv>(geometry_, scale_, shift_, with_moments),
+      std::make_shared<ImageConv>(
+          geometry_, scale_, shift_,
+          with_moments ? context.emit.statistics_groups() : 0),
       {context.inputs.begin(), context.inputs.end()}, Role::kActivation);
   if (with_moments) context.emit.SetMoments(made[0], {made[1], made[2]});
   return {{made[0]}, {}};
@@ -155,6 +177,10 @@ void ImageConv::Gradient(GradientContext& context) const {
       {context.inputs[0], context.grad_outputs[0]}, Role::kGradient)[0];
 }
 
+RepeatForm ImageConv::Repeat() const {
+  return {std::make_shared<ImageConv>(geometry_, scale_, shift_), false};
+}
+
 int64_t ImageConv::Flops(std::span<const ValueSpec> inputs,
                          std::span<const ValueSpec>) const {
   return ConvFlopsOf(geometry_, inputs[0], inputs[1]) +
@@ -165,7 +191,7 @@ Workspace ImageConv::Scratch(std::span<const ValueSpec> inputs,
                              std::span<const ValueSpec>) const {
   return kernels::Conv2dForwardWorkspace(
       geometry_.ShapeOf(inputs[0], inputs[1]),
-      Reduction(with_moments_, inputs[0]));
+      Reduction(groups_ > 0, inputs[0], std::max<int64_t>(groups_, 1)));
 }
 
 Result<std::vector<ValueSpec>> ImageConvGradWeight::Infer(
@@ -192,15 +218,23 @@ Workspace ImageConvGradWeight::Scratch(std::span<const ValueSpec> inputs,
 Result<std::vector<ValueSpec>> Moments::Infer(
     std::span<const ValueSpec> inputs) const {
   std::vector<ValueSpec> outputs;
-  AddMoments(inputs[0].shape[1], outputs);
+  AddMoments(inputs[0].shape[1], groups_, outputs);
   return outputs;
 }
 
 Result<std::vector<ValueSpec>> NormReluConv::Infer(
     std::span<const ValueSpec> inputs) const {
   auto made = InferConv(geometry_, inputs[0], inputs[5]);
-  if (made.ok() && with_moments_) AddMoments(inputs[5].shape[0], *made);
+  if (made.ok() && with_moments_) {
+    AddMoments(inputs[5].shape[0], GroupsOf(inputs[1]), *made);
+  }
   return made;
+}
+
+RepeatForm NormReluConv::Repeat() const {
+  return {std::make_shared<NormReluConv>(geometry_, epsilon_, residual_,
+                                         /*with_moments=*/false),
+          false};
 }
 
 int64_t NormReluConv::Flops(std::span<const ValueSpec> inputs,
@@ -214,8 +248,9 @@ int64_t NormReluConv::Flops(std::span<const ValueSpec> inputs,
 Workspace NormReluConv::Scratch(std::span<const ValueSpec> inputs,
                                 std::span<const ValueSpec>) const {
   return WithNormVectors(
-      kernels::Conv2dForwardWorkspace(geometry_.ShapeOf(inputs[0], inputs[5]),
-                                      Reduction(with_moments_, inputs[0])),
+      kernels::Conv2dForwardWorkspace(
+          geometry_.ShapeOf(inputs[0], inputs[5]),
+          Reduction(with_moments_, inputs[0], GroupsOf(inputs[1]))),
       inputs[0].shape[1]);
 }
 
@@ -245,7 +280,7 @@ Workspace NormReluConvGradWeight::Scratch(std::span<const ValueSpec> inputs,
 Result<std::vector<ValueSpec>> NormReluConvGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
   std::vector<ValueSpec> outputs = {inputs[2]};
-  AddMoments(inputs[2].shape[1], outputs);
+  AddMoments(inputs[2].shape[1], GroupsOf(inputs[3]), outputs);
   return outputs;
 }
 
@@ -263,10 +298,10 @@ int64_t NormReluConvGradInput::RecomputeFlops(
 
 Workspace NormReluConvGradInput::Scratch(std::span<const ValueSpec> inputs,
                                          std::span<const ValueSpec>) const {
-  return WithNormVectors(
-      kernels::Conv2dGradInputWorkspace(geometry_.ShapeOf(inputs[2], inputs[1]),
-                                        Reduction(true, inputs[2])),
-      inputs[2].shape[1]);
+  return WithNormVectors(kernels::Conv2dGradInputWorkspace(
+                             geometry_.ShapeOf(inputs[2], inputs[1]),
+                             Reduction(true, inputs[2], GroupsOf(inputs[3]))),
+                         inputs[2].shape[1]);
 }
 
 Workspace NormGrad::Scratch(std::span<const ValueSpec> inputs,

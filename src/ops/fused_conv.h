@@ -53,12 +53,13 @@ class FusedConv final : public OpDef {
 // Mode-free and executable: images (u8), w -> y[, mean, variance]
 class ImageConv final : public OpDef {
  public:
+  // `groups`: of images with moments of their own, 0 for no moments.
   ImageConv(const ConvGeometry& geometry, std::vector<float> scale,
-            std::vector<float> shift, bool with_moments = false)
+            std::vector<float> shift, int64_t groups = 0)
       : geometry_(geometry),
         scale_(std::move(scale)),
         shift_(std::move(shift)),
-        with_moments_(with_moments) {}
+        groups_(groups) {}
 
   OpKind kind() const override { return OpKind::kImageConv; }
   std::string_view name() const override { return "image-conv"; }
@@ -67,6 +68,7 @@ class ImageConv final : public OpDef {
   ForwardResult Forward(ForwardContext& context) const override;
   BackwardNeeds Needs() const override { return {.inputs = 0b01}; }
   void Gradient(GradientContext& context) const override;
+  RepeatForm Repeat() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,
@@ -80,7 +82,7 @@ class ImageConv final : public OpDef {
   ConvGeometry geometry_;
   std::vector<float> scale_;
   std::vector<float> shift_;
-  bool with_moments_;
+  int64_t groups_;
 };
 
 // images (u8), grad_y -> grad_w
@@ -97,6 +99,7 @@ class ImageConvGradWeight final : public OpDef {
   std::string_view name() const override { return "image-conv-grad-weight"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  uint32_t Accumulates() const override { return 0b1; }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   int64_t RecomputeFlops(std::span<const ValueSpec> inputs,
@@ -120,6 +123,8 @@ class ImageConvGradWeight final : public OpDef {
 // x -> mean, variance: the batch's, where the op that made x did not give them.
 class Moments final : public OpDef {
  public:
+  explicit Moments(int64_t groups) : groups_(groups) {}
+
   OpKind kind() const override { return OpKind::kMoments; }
   std::string_view name() const override { return "moments"; }
   Result<std::vector<ValueSpec>> Infer(
@@ -128,6 +133,9 @@ class Moments final : public OpDef {
                 std::span<const ValueSpec> outputs) const override {
     return 4 * OpDef::Flops(inputs, outputs);
   }
+
+ private:
+  int64_t groups_;
 };
 
 // x, mean, variance, gamma, beta, w[, residual] -> y[, mean, variance of y].
@@ -149,6 +157,7 @@ class NormReluConv final : public OpDef {
     if (!residual_) return {};
     return {{6, 0}};
   }
+  RepeatForm Repeat() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,
@@ -179,6 +188,7 @@ class NormReluConvGradWeight final : public OpDef {
   }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  uint32_t Accumulates() const override { return 0b1; }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   int64_t RecomputeFlops(std::span<const ValueSpec> inputs,
@@ -198,7 +208,7 @@ class NormReluConvGradWeight final : public OpDef {
 };
 
 // grad_y, w, x, mean, variance, gamma, beta -> grad of bn(x) behind the ReLU,
-// grad_gamma, grad_beta
+// and for each group of the statistics grad_gamma, grad_beta
 class NormReluConvGradInput final : public OpDef {
  public:
   NormReluConvGradInput(const ConvGeometry& geometry, float epsilon)

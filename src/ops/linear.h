@@ -23,17 +23,29 @@ class Linear final : public OpDef {
                     std::span<const ValueSpec> outputs) const override;
 };
 
-// grad_y [N, O], w [O, I] -> grad_x [N, I]
+// grad_y [N, O], w [O, I][, another gradient of x] -> grad_x [N, I], the sum of
+// both. In place on the other one.
 class LinearGradInput final : public OpDef {
  public:
+  explicit LinearGradInput(bool with_other = false) : with_other_(with_other) {}
+
   OpKind kind() const override { return OpKind::kLinearGradInput; }
   std::string_view name() const override { return "linear-grad-input"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  std::vector<InPlacePair> InPlace() const override {
+    if (!with_other_) return {};
+    return {{2, 0}};
+  }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,
                     std::span<const ValueSpec> outputs) const override;
+
+  bool with_other() const { return with_other_; }
+
+ private:
+  bool with_other_;
 };
 
 // x [N, I], grad_y [N, O] -> grad_w [O, I]
@@ -43,6 +55,7 @@ class LinearGradWeight final : public OpDef {
   std::string_view name() const override { return "linear-grad-weight"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  uint32_t Accumulates() const override { return 0b1; }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,

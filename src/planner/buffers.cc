@@ -49,7 +49,21 @@ bool IsState(const Value& value) {
   return !value.producer.valid() && value.role != Role::kInput;
 }
 
+// What the update reads apart from state, where a step has several
+// microbatches.
+std::vector<bool> FindCarried(const Program& program) {
+  std::vector<bool> carried(program.graph.values().size());
+  if (program.microbatches == 1) return carried;
+  for (OpId id : program.phases[static_cast<size_t>(Phase::kUpdate)]) {
+    for (ValueId v : program.graph.op(id).inputs) {
+      carried[v.i] = !IsState(program.graph.value(v));
+    }
+  }
+  return carried;
+}
+
 std::vector<Interval> FindLives(const Program& program,
+                                const std::vector<bool>& carried,
                                 std::span<const ScheduledOp> schedule) {
   const auto end = static_cast<uint32_t>(schedule.size());
   std::array<uint32_t, kPhases> phase_end{};
@@ -70,6 +84,8 @@ std::vector<Interval> FindLives(const Program& program,
   }
   for (uint32_t i = 0; i < lives.size(); ++i) {
     if (IsState(program.graph.values()[i])) lives[i] = {0, end};
+    // The next microbatch finds it from its first op on.
+    if (carried[i]) lives[i].begin = 0;
   }
   const auto hold = [&](const PhaseEnds& ends, uint32_t from, uint32_t to) {
     extend(ends.images, from, from);
@@ -104,6 +120,8 @@ void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
       if (graph.value(in).spec.bytes() != graph.value(out).spec.bytes()) {
         continue;
       }
+      // What earlier microbatches gave is already in its place.
+      if (shared.LifeOf(out.i).begin < t) continue;
       // Nobody may read the old bytes after this op.
       if (shared.IsPinned(in.i) || shared.LifeOf(in.i).end != t + 1) continue;
       shared.Join(in.i, out.i);
@@ -120,10 +138,12 @@ BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
   const Graph& graph = program.graph;
   std::vector<bool> pinned;
   for (const Value& value : graph.values()) pinned.push_back(IsState(value));
-  SharedBytes shared(FindLives(program, schedule), std::move(pinned));
+  BufferSet set;
+  set.carried = FindCarried(program);
+  SharedBytes shared(FindLives(program, set.carried, schedule),
+                     std::move(pinned));
   ShareBytes(program, schedule, options.inplace, shared);
 
-  BufferSet set;
   set.buffer_of.resize(graph.values().size());
   std::vector<int64_t> buffer_of_root(graph.values().size(), -1);
   for (uint32_t i = 0; i < graph.values().size(); ++i) {

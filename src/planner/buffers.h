@@ -13,15 +13,18 @@
 namespace thimble::planner {
 
 struct BufferSet {
-  std::vector<Buffer> buffers;      // offsets not yet set
-  std::vector<uint32_t> buffer_of;  // per value of the program's graph
+  std::vector<Buffer> buffers;  // offsets not yet set
+  // Per value of the program's graph.
+  std::vector<uint32_t> buffer_of;
+  std::vector<bool> carried;  // see Plan::IsCarried
 };
 
 // Fills `scratch` of the scheduled ops as it makes their buffers.
 // Lifetimes: state lives throughout; inputs from the start of their phase; loss
 // and counts to the end of theirs, since the host reads them there (training's
-// through the update; evaluation's logits too); everything else from the op
-// that makes it to the op that reads it last.
+// through the update; evaluation's logits too); what is carried through several
+// microbatches from the first op; everything else from the op that makes it to
+// the op that reads it last.
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
                       std::vector<ScheduledOp>& schedule);
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <memory>
 
 #include "base/check.h"
 #include "graph/op.h"
+#include "ops/accumulate.h"
 #include "ops/add.h"
 #include "ops/fused_conv.h"
 #include "ops/update.h"
@@ -14,9 +16,14 @@ namespace {
 // Adds ops to a program's graph, in the phase that is being written.
 class ProgramEmitter final : public Emitter {
  public:
-  explicit ProgramEmitter(Program& program) : program_(program) {}
+  ProgramEmitter(Program& program, int64_t groups)
+      : program_(program), groups_(groups) {}
 
-  void set_phase(Phase phase) { phase_ = phase; }
+  void set_phase(Phase phase) {
+    phase_ = phase;
+    origin_ = {};
+  }
+  void set_origin(const OpOrigin& origin) { origin_ = origin; }
 
   const Graph& graph() const override { return program_.graph; }
 
@@ -27,6 +34,7 @@ class ProgramEmitter final : public Emitter {
                                      std::move(inputs), role);
     TH_CHECK(made.ok());  // the model's graph was already checked
     program_.phases[static_cast<size_t>(phase_)].push_back(id);
+    program_.origins.push_back(origin_);
     return *made;
   }
 
@@ -38,9 +46,9 @@ class ProgramEmitter final : public Emitter {
     for (const auto& [of, moments] : moments_) {
       if (of == value) return moments;
     }
-    const auto made =
-        Emit(graph().value(value).name + ".moments",
-             std::make_shared<ops::Moments>(), {value}, Role::kStatistic);
+    const auto made = Emit(graph().value(value).name + ".moments",
+                           std::make_shared<ops::Moments>(groups_), {value},
+                           Role::kStatistic);
     moments_.push_back({value, {made[0], made[1]}});
     return {made[0], made[1]};
   }
@@ -50,6 +58,8 @@ class ProgramEmitter final : public Emitter {
     program_.graph.SetRole(moments.second, Role::kStatistic);
     moments_.push_back({value, moments});
   }
+
+  int64_t statistics_groups() const override { return groups_; }
 
   void CommitAtUpdate(ValueId state, ValueId next) override {
     commits_.push_back({state, next});
@@ -64,18 +74,25 @@ class ProgramEmitter final : public Emitter {
 
  private:
   Program& program_;
+  int64_t groups_;
   Phase phase_ = Phase::kMicrobatch;
+  OpOrigin origin_;
   std::vector<std::pair<ValueId, ValueId>> commits_;
   std::vector<std::pair<ValueId, ValuePair>> moments_;
 };
 
 class Differentiator {
  public:
-  Differentiator(const Model& model, const PlanOptions& options)
+  Differentiator(const Model& model, const PlanOptions& options,
+                 int64_t microbatches)
       : model_(model),
         training_(options.training),
         optimizer_(options.optimizer),
-        emit_(program_) {}
+        emit_(program_, options.ghost_batch > 0
+                            ? model.batch() / options.ghost_batch
+                            : 1) {
+    program_.microbatches = microbatches;
+  }
 
   Program Run() {
     CopyState();
@@ -114,6 +131,10 @@ class Differentiator {
   // A value's gradient is wanted when a parameter stands behind it.
   void FindWanted() {
     wanted_.resize(source().values().size());
+    first_reader_.assign(source().values().size(), source().ops().size());
+    for (size_t k = source().ops().size(); k-- > 0;) {
+      for (ValueId v : source().ops()[k].inputs) first_reader_[v.i] = k;
+    }
     for (size_t i = 0; i < wanted_.size(); ++i) {
       wanted_[i] = source().values()[i].role == Role::kParameter;
     }
@@ -164,6 +185,9 @@ class Differentiator {
     saved_.assign(source().ops().size(), {});
     for (size_t k = 0; k < source().ops().size(); ++k) {
       const Op& op = source().ops()[k];
+      if (mode == Mode::kTrain) {
+        emit_.set_origin({OpOrigin::Part::kForward, static_cast<uint32_t>(k)});
+      }
       std::vector<ValueId> inputs;
       for (ValueId v : op.inputs) inputs.push_back(current_[v.i]);
       const std::string name = prefix + op.name;
@@ -190,10 +214,20 @@ class Differentiator {
     for (size_t k = source().ops().size(); k-- > 0;) {
       const Op& op = source().ops()[k];
       if (!wanted_[op.outputs[0].i]) continue;
-      const bool is_loss = op.outputs[0] == model_.loss;
-      if (!is_loss && !gradient_[op.outputs[0].i].valid()) continue;
+      const bool reaches_loss = op.outputs[0] == model_.loss ||
+                                std::ranges::any_of(op.outputs, [&](ValueId v) {
+                                  return gradient_[v.i].valid();
+                                });
+      if (!reaches_loss) continue;
+      emit_.set_origin({OpOrigin::Part::kBackward, static_cast<uint32_t>(k)});
       BackwardOf(op, saved_[k]);
+      // At once, where no other op reads a parameter, so that a microbatch's
+      // own part is dropped early.
+      for (ValueId v : op.inputs) {
+        if (first_reader_[v.i] == k) FinishGradient(v);
+      }
     }
+    for (uint32_t i = 0; i < gradient_.size(); ++i) FinishGradient({i});
     for (ParameterState& state : program_.parameters) {
       // Found by position: CopyState made them in the order of the values.
       for (uint32_t i = 0; i < state_.size(); ++i) {
@@ -242,6 +276,26 @@ class Differentiator {
     }
   }
 
+  // Where a step has several microbatches, the gradient of a parameter is
+  // summed over them. One whose op cannot add to what earlier microbatches gave
+  // goes through an op that can.
+  void FinishGradient(ValueId v) {
+    ValueId& gradient = gradient_[v.i];
+    if (program_.microbatches == 1 || !gradient.valid() ||
+        source().value(v).role != Role::kParameter || CanAccumulate(gradient)) {
+      return;
+    }
+    gradient = emit_.Emit(source().value(v).name + ".accumulate",
+                          std::make_shared<ops::Accumulate>(0), {gradient},
+                          Role::kGradient)[0];
+  }
+
+  bool CanAccumulate(ValueId gradient) const {
+    const Op& op = program_.graph.op(program_.graph.value(gradient).producer);
+    const auto at = std::ranges::find(op.outputs, gradient);
+    return ((op.def->Accumulates() >> (at - op.outputs.begin())) & 1) != 0;
+  }
+
   // Sums as the contributions come, so that at most two of them are live.
   void AddGradient(ValueId of, ValueId contribution) {
     ValueId& sum = gradient_[of.i];
@@ -284,6 +338,7 @@ class Differentiator {
   std::vector<ValueId> current_;
   std::vector<ValueId> gradient_;
   std::vector<bool> wanted_;
+  std::vector<size_t> first_reader_;  // an op's index
   std::vector<bool> kept_;
   std::vector<bool> normalized_;
   std::vector<std::vector<ValueId>> saved_;  // by op
@@ -291,8 +346,9 @@ class Differentiator {
 
 }  // namespace
 
-Program Differentiate(const Model& model, const PlanOptions& options) {
-  return Differentiator(model, options).Run();
+Program Differentiate(const Model& model, const PlanOptions& options,
+                      int64_t microbatches) {
+  return Differentiator(model, options, microbatches).Run();
 }
 
 }  // namespace thimble::planner

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/op.h"
+#include "planner/paper_rebuild.h"
 
 namespace thimble::planner {
 namespace {
@@ -26,7 +27,8 @@ bool PassesGradient(OpKind kind) {
 
 class Accountant {
  public:
-  explicit Accountant(const Model& model) : graph_(model.graph) {
+  Accountant(const Model& model, const PaperRebuild& rebuild)
+      : graph_(model.graph), rebuild_(rebuild) {
     learned_.resize(graph_.values().size());
     readers_.resize(graph_.values().size());
     gradients_.resize(graph_.values().size());
@@ -35,7 +37,10 @@ class Accountant {
   // Peak of the activations, in bits per batch.
   int64_t PeakBits() {
     Forward();
-    for (size_t k = graph_.ops().size(); k-- > 0;) Backward(graph_.ops()[k]);
+    for (size_t k = graph_.ops().size(); k-- > 0;) {
+      stored_ += RebuiltAt(k);
+      Backward(graph_.ops()[k]);
+    }
     return peak_;
   }
 
@@ -48,16 +53,31 @@ class Accountant {
     for (size_t i = 0; i < learned_.size(); ++i) {
       learned_[i] = graph_.values()[i].role == Role::kParameter;
     }
-    for (const Op& op : graph_.ops()) {
+    for (size_t k = 0; k < graph_.ops().size(); ++k) {
+      const Op& op = graph_.ops()[k];
       bool learned = false;
       for (ValueId v : op.inputs) learned = learned || learned_[v.i];
       for (ValueId v : op.outputs) learned_[v.i] = learned;
       const OpKind kind = op.def->kind();
-      if (StoresItsInput(kind) && readers_[op.inputs[0].i]++ == 0) {
+      if (StoresItsInput(kind) && readers_[op.inputs[0].i]++ == 0 &&
+          rebuild_.value_at[op.inputs[0].i] == kStoredByForward) {
         stored_ += Bits(op.inputs[0]);
       }
-      stored_ += MaskBits(op);
+      if (rebuild_.bits_at[k] == kStoredByForward) stored_ += MaskBits(op);
     }
+  }
+
+  // What was dropped and is there again when backward comes to op k.
+  int64_t RebuiltAt(size_t k) const {
+    const auto at = static_cast<int64_t>(k);
+    int64_t bits = 0;
+    for (uint32_t i = 0; i < readers_.size(); ++i) {
+      if (rebuild_.value_at[i] == at && readers_[i] > 0) bits += Bits({i});
+    }
+    for (size_t j = 0; j < graph_.ops().size(); ++j) {
+      if (rebuild_.bits_at[j] == at) bits += MaskBits(graph_.ops()[j]);
+    }
+    return bits;
   }
 
   // What an op stores besides tensors: a bit for each ReLU element, the place
@@ -72,8 +92,10 @@ class Accountant {
   void Backward(const Op& op) {
     const OpKind kind = op.def->kind();
     if (!learned_[op.outputs[0].i]) return;
-    const std::set<uint32_t> incoming = gradients_[op.outputs[0].i];
+    std::set<uint32_t> incoming = gradients_[op.outputs[0].i];
     if (PassesGradient(kind)) {
+      // What is handed on is one tensor, the sum of what came.
+      if (incoming.size() > 1) incoming = {NewGradient(op.outputs[0])};
       for (ValueId v : op.inputs) {
         if (!learned_[v.i] || graph_.value(v).role == Role::kParameter)
           continue;
@@ -101,12 +123,17 @@ class Accountant {
     }
     stored_ -= MaskBits(op);
     if (learned_[op.inputs[0].i]) {
-      gradients_[op.inputs[0].i].insert(static_cast<uint32_t>(sizes_.size()));
-      sizes_.push_back(Bits(op.inputs[0]));
+      gradients_[op.inputs[0].i].insert(NewGradient(op.inputs[0]));
     }
   }
 
+  uint32_t NewGradient(ValueId of) {
+    sizes_.push_back(Bits(of));
+    return static_cast<uint32_t>(sizes_.size() - 1);
+  }
+
   const Graph& graph_;
+  const PaperRebuild& rebuild_;
   std::vector<bool> learned_;  // a parameter stands behind the value
   std::vector<int> readers_;   // ops whose backward reads the value
   // Gradient tensors that wait at a value; sizes_ gives their bits.
@@ -118,19 +145,27 @@ class Accountant {
 
 }  // namespace
 
-PaperBytes PaperAccounting(const Model& model, const OptimizerSpec& optimizer) {
-  PaperBytes paper;
+std::optional<PaperFigures> PaperAccounting(const Model& model,
+                                            const OptimizerSpec& optimizer,
+                                            const Strategy& strategy) {
+  const auto rebuild = FindPaperRebuild(model, strategy);
+  if (!rebuild.has_value()) return std::nullopt;
+  PaperFigures paper;
   const int64_t parameters = 4 * model.graph.ParameterCount();
-  paper.model = parameters;
+  paper.bytes.model = parameters;
+  // Running and batch mean and variance, what is cached for recomputation, and
+  // a step counter.
+  const int64_t per_channel = strategy.kind == Strategy::Kind::kNone ? 16 : 24;
   for (const Op& op : model.graph.ops()) {
     if (op.def->kind() != OpKind::kBatchNorm) continue;
-    // Running and batch mean and variance, and a step counter.
-    paper.model +=
-        int64_t{16} * model.graph.value(op.inputs[1]).spec.shape[0] + 8;
+    paper.bytes.model +=
+        per_channel * model.graph.value(op.inputs[1]).spec.shape[0] + 8;
   }
-  paper.optimizer = parameters * (optimizer.momentum != 0.0f ? 2 : 1);
-  paper.activation = (Accountant(model).PeakBits() + 7) / 8;
-  paper.total = paper.model + paper.optimizer + paper.activation;
+  paper.bytes.optimizer = parameters * (optimizer.momentum != 0.0f ? 2 : 1);
+  paper.bytes.activation = (Accountant(model, *rebuild).PeakBits() + 7) / 8;
+  paper.bytes.total =
+      paper.bytes.model + paper.bytes.optimizer + paper.bytes.activation;
+  paper.flops_ratio = rebuild->flops_ratio;
   return paper;
 }
 

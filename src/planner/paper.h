@@ -13,12 +13,18 @@
 // labels and input gradients are not counted.
 #pragma once
 
+#include <optional>
+
+#include "planner/checkpoint/strategy.h"
 #include "thimble/graph.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {
 
-// For the strategy `none` in f32.
-PaperBytes PaperAccounting(const Model& model, const OptimizerSpec& optimizer);
+// In f32. None for strategies that the paper does not name, and for residual
+// ones where the network has no residual blocks.
+std::optional<PaperFigures> PaperAccounting(const Model& model,
+                                            const OptimizerSpec& optimizer,
+                                            const Strategy& strategy = {});
 
 }  // namespace thimble::planner

@@ -10,16 +10,50 @@
 #include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/buffers.h"
+#include "planner/checkpoint/checkpoint.h"
+#include "planner/checkpoint/strategy.h"
 #include "planner/fuse.h"
 #include "planner/paper.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
+#include "planner/rebatch.h"
+#include "planner/schedule.h"
 #include "thimble/size.h"
 
 namespace thimble {
 namespace {
 
 using planner::BufferRequest;
+
+// The largest divisor of `batch` up to `most`.
+int64_t DivisorUpTo(int64_t batch, int64_t most) {
+  int64_t divisor = std::clamp<int64_t>(most, 1, batch);
+  while (batch % divisor != 0) --divisor;
+  return divisor;
+}
+
+int64_t MicrobatchOf(const Model& model, const PlanOptions& options) {
+  return options.microbatch > 0 ? options.microbatch : model.batch();
+}
+
+Status CheckDivides(const char* what, int64_t images, const char* of,
+                    int64_t whole) {
+  if (images >= 0 && images <= whole && (images == 0 || whole % images == 0)) {
+    return Status::Ok();
+  }
+  return Status::Usage(
+      fmt::format("a {} of {} images does not divide the {} of {}; {} would",
+                  what, images, of, whole, DivisorUpTo(whole, images)));
+}
+
+Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
+  Status status =
+      CheckDivides("microbatch", options.microbatch, "batch", model.batch());
+  if (!status.ok()) return status;
+  return CheckDivides("ghost batch", options.ghost_batch,
+                      options.microbatch > 0 ? "microbatch" : "batch",
+                      MicrobatchOf(model, options));
+}
 
 Status CheckOptions(const PlanOptions& options) {
   if (options.threads < 1 || options.threads > ThreadPool::kMaxThreads) {
@@ -38,17 +72,7 @@ Status CheckOptions(const PlanOptions& options) {
   if (o.nesterov && o.momentum == 0.0f) {
     return Status::Usage("Nesterov's step needs a momentum above 0");
   }
-  return Status::Ok();
-}
-
-std::vector<ScheduledOp> Schedule(const planner::Program& program) {
-  std::vector<ScheduledOp> schedule;
-  for (size_t phase = 0; phase < kPhases; ++phase) {
-    for (OpId op : program.phases[phase]) {
-      schedule.push_back({op, static_cast<Phase>(phase), std::nullopt});
-    }
-  }
-  return schedule;
+  return planner::ParseStrategy(options.checkpoint).status();
 }
 
 // Live bytes by role at the moment with most of them.
@@ -77,35 +101,38 @@ void FindPeak(PlanParts& parts) {
   TH_CHECK(static_cast<int64_t>(parts.lower_bound) == most);
 }
 
-void CountFlops(PlanParts& parts) {
-  for (const ScheduledOp& s : parts.schedule) {
-    if (s.phase != Phase::kMicrobatch) continue;
-    const Op& op = parts.graph.op(s.op);
-    const std::vector<ValueSpec> inputs = parts.graph.InputSpecs(op);
-    const std::vector<ValueSpec> outputs = parts.graph.OutputSpecs(op);
-    parts.flops_step += op.def->Flops(inputs, outputs);
-    parts.flops_recompute += op.def->RecomputeFlops(inputs, outputs);
-  }
-}
-
-Plan Build(const Model& model, const PlanOptions& options) {
-  planner::Program program = planner::Differentiate(
-      options.fuse ? planner::Fuse(model) : model, options);
+// REQUIRES: CheckOptions and CheckMicrobatch accept the options.
+Plan Build(const Model& whole, const PlanOptions& options) {
+  const planner::Strategy strategy =
+      *planner::ParseStrategy(options.checkpoint);
+  const Model model = planner::Rebatch(whole, MicrobatchOf(whole, options));
   PlanParts parts;
   parts.model = model.name;
   parts.options = options;
-  parts.batch = model.batch();
-  parts.schedule = Schedule(program);
+  parts.options.checkpoint = strategy.name;
+  parts.batch = whole.batch();
+  parts.microbatch = model.batch();
+  const int64_t passes = parts.batch / parts.microbatch;
+  planner::LoweredProgram lowered = planner::ApplyStrategy(
+      planner::Differentiate(options.fuse ? planner::Fuse(model) : model,
+                             options, passes),
+      strategy, options);
+  planner::Program& program = lowered.program;
+  parts.schedule = planner::MakeSchedule(program);
   planner::BufferSet set =
       planner::MakeBuffers(program, options, parts.schedule);
-  std::vector<BufferRequest> requests;
-  for (const Buffer& b : set.buffers) requests.push_back({b.live, b.bytes});
-  const planner::Placement placement = planner::PlacePortfolio(requests);
+  if (!lowered.placement.has_value()) {
+    std::vector<BufferRequest> requests;
+    for (const Buffer& b : set.buffers) requests.push_back({b.live, b.bytes});
+    lowered.placement = planner::PlacePortfolio(requests);
+  }
+  const planner::Placement& placement = *lowered.placement;
   for (size_t i = 0; i < set.buffers.size(); ++i) {
     set.buffers[i].offset = placement.offsets[i];
   }
   parts.buffers = std::move(set.buffers);
   parts.buffer_of = std::move(set.buffer_of);
+  parts.carried = std::move(set.carried);
   parts.arena_bytes = placement.bytes;
   parts.train = program.train;
   parts.evaluate = program.evaluate;
@@ -113,9 +140,24 @@ Plan Build(const Model& model, const PlanOptions& options) {
   parts.statistics = std::move(program.statistics);
   parts.graph = std::move(program.graph);
   FindPeak(parts);
-  CountFlops(parts);
-  parts.paper = planner::PaperAccounting(model, options.optimizer);
+  const planner::FlopCount flops =
+      planner::CountFlops(parts.graph, parts.schedule);
+  parts.flops_step = flops.step * passes;
+  parts.flops_recompute = flops.recompute * passes;
+  parts.paper = planner::PaperAccounting(model, options.optimizer, strategy);
   return Plan(std::move(parts));
+}
+
+// What a step's passes are, where they are not simply the batch.
+std::string PassesText(const Plan& plan) {
+  std::string text;
+  if (plan.microbatches() > 1) {
+    text += fmt::format(" microbatch {}", plan.microbatch());
+  }
+  if (plan.options().ghost_batch > 0) {
+    text += fmt::format(" ghost-batch {}", plan.options().ghost_batch);
+  }
+  return text;
 }
 
 std::string PeakByRole(const Plan& plan) {
@@ -153,9 +195,13 @@ const Buffer& Plan::BufferOf(ValueId v) const {
 
 std::string Plan::Explain() const {
   std::string text = fmt::format(
-      "plan {} batch {} threads {}\narena {} lower_bound {} peak '{}' at {}\n",
-      parts_.model, parts_.batch, parts_.options.threads, parts_.arena_bytes,
-      parts_.lower_bound, peak_op().name, parts_.peak_time);
+      "plan {} batch {}{} threads {}{}\narena {} lower_bound {} peak '{}' at "
+      "{}\n",
+      parts_.model, parts_.batch, PassesText(*this), parts_.options.threads,
+      parts_.options.checkpoint == "none"
+          ? ""
+          : " checkpoint " + parts_.options.checkpoint,
+      parts_.arena_bytes, parts_.lower_bound, peak_op().name, parts_.peak_time);
   for (size_t role = 0; role < kRoles; ++role) {
     text += fmt::format("  {:<20} {}\n", RoleName(static_cast<Role>(role)),
                         parts_.peak_bytes[role]);
@@ -179,30 +225,50 @@ Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
   if (plan.arena_bytes() <= budget) return Status::Ok();
   const int threads = plan.options().threads;
   std::string message = fmt::format(
-      "the plan of {} at batch {} with {} thread{} needs {}, the budget is {}; "
-      "the peak stands at op '{}' ({}). The smallest budget that works is {} "
-      "bytes",
-      plan.model(), plan.batch(), threads, threads == 1 ? "" : "s",
-      FormatBytesUp(plan.arena_bytes()), FormatBytes(budget),
-      plan.peak_op().name, PeakByRole(plan), plan.arena_bytes());
+      "the plan of {} at batch {}{} with {} thread{} needs {}, the budget is "
+      "{}; the peak stands at op '{}' ({}). The smallest budget that works is "
+      "{} bytes",
+      plan.model(), plan.batch(), PassesText(plan), threads,
+      threads == 1 ? "" : "s", FormatBytesUp(plan.arena_bytes()),
+      FormatBytes(budget), plan.peak_op().name, PeakByRole(plan),
+      plan.arena_bytes());
+  const auto smallest = [&](int with_threads, const char* strategy) {
+    PlanOptions other = plan.options();
+    other.threads = with_threads;
+    other.checkpoint = strategy;
+    other.budget = 0;  // of `auto`, what takes the fewest bytes
+    return Build(model, other).arena_bytes();
+  };
+  const std::string& strategy = plan.options().checkpoint;
   if (threads > 1) {
-    PlanOptions one = plan.options();
-    one.threads = 1;
     message += fmt::format(", with --threads 1 it is {} bytes",
-                           Build(model, one).arena_bytes());
+                           smallest(1, strategy.c_str()));
   }
-  return Status::Failed(message + "; a smaller --batch takes less");
+  if (plan.options().training && strategy != "auto") {
+    message += fmt::format(", with --checkpoint auto it is {} bytes",
+                           smallest(threads, "auto"));
+  }
+  return Status::Failed(message + (plan.microbatch() > 1
+                                       ? "; a smaller --microbatch takes less"
+                                       : ""));
 }
 
-Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
+Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options) {
   Status status = CheckOptions(options);
+  if (!status.ok()) return status;
+  status = CheckMicrobatch(model, options);
   if (!status.ok()) return status;
   Plan plan = Build(model, options);
 #ifndef NDEBUG
   TH_CHECK(ValidatePlan(plan).ok());
 #endif
-  if (options.budget.has_value()) {
-    status = CheckBudget(model, plan, *options.budget);
+  return plan;
+}
+
+Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
+  Result<Plan> plan = MakeClosestPlan(model, options);
+  if (plan.ok() && options.budget.has_value()) {
+    Status status = CheckBudget(model, *plan, *options.budget);
     if (!status.ok()) return status;
   }
   return plan;

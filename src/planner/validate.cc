@@ -29,7 +29,9 @@ bool Overlap(const Range& a, const Range& b) {
 class Simulation {
  public:
   explicit Simulation(const Plan& plan)
-      : plan_(plan), intact_(plan.graph().values().size(), false) {}
+      : plan_(plan),
+        intact_(plan.graph().values().size(), false),
+        for_update_(plan.graph().values().size(), false) {}
 
   Status Run() {
     Status status = CheckPlaces();
@@ -39,6 +41,7 @@ class Simulation {
       if (p.velocity.valid()) Write(p.velocity);
     }
     for (ValueId v : plan_.statistics()) Write(v);
+    FindForUpdate();
     // Twice: what the second round reads of the first one's state must still be
     // there.
     for (int round = 0; round < 2; ++round) {
@@ -47,12 +50,28 @@ class Simulation {
         if (!plan_.options().training && phase != Phase::kEvaluate) continue;
         status = RunPhase(phase);
         if (!status.ok()) return status;
+        // A second microbatch adds to what the first one made.
+        if (phase != Phase::kMicrobatch || plan_.microbatches() == 1) continue;
+        adding_ = true;
+        status = RunPhase(phase);
+        adding_ = false;
+        if (!status.ok()) return status;
       }
     }
     return Status::Ok();
   }
 
  private:
+  // What the microbatch phase makes for the update phase.
+  void FindForUpdate() {
+    for (const ScheduledOp& s : plan_.schedule()) {
+      if (s.phase != Phase::kUpdate) continue;
+      for (ValueId v : plan_.graph().op(s.op).inputs) {
+        for_update_[v.i] = plan_.graph().value(v).producer.valid();
+      }
+    }
+  }
+
   Range RangeOf(ValueId v) const {
     const size_t offset = plan_.OffsetOf(v);
     return {offset, offset + plan_.graph().value(v).spec.bytes()};
@@ -173,11 +192,43 @@ class Simulation {
     }
     Status status = CheckOverlaps(s, op);
     if (!status.ok()) return status;
+    status = CheckSums(s, op);
+    if (!status.ok()) return status;
     if (s.scratch.has_value()) {
       const Buffer& b = plan_.buffers()[*s.scratch];
       Strike({b.offset, b.offset + b.bytes});
     }
     for (ValueId v : op.outputs) Write(v);
+    return Status::Ok();
+  }
+
+  // With several microbatches, an op that makes something for the update can
+  // add to it; what it adds to is there, and nobody takes it for this
+  // microbatch's own.
+  Status CheckSums(const ScheduledOp& s, const Op& op) const {
+    if (plan_.microbatches() == 1 || !plan_.options().training) {
+      return Status::Ok();
+    }
+    const auto wrong = [&](const char* what, ValueId v) {
+      return Status::Failed(fmt::format("op '{}' {} '{}'", op.name, what,
+                                        plan_.graph().value(v).name));
+    };
+    for (uint32_t o = 0; o < op.outputs.size(); ++o) {
+      const ValueId v = op.outputs[o];
+      if (!for_update_[v.i]) continue;
+      if (!plan_.IsCarried(v)) return wrong("is not told to carry", v);
+      if (((op.def->Accumulates() >> o) & 1) == 0) {
+        return wrong("cannot add to", v);
+      }
+      if (adding_ && !intact_[v.i]) {
+        return wrong("adds to what is lost:", v);
+      }
+    }
+    for (ValueId v : op.inputs) {
+      if (for_update_[v.i] && s.phase != Phase::kUpdate) {
+        return wrong("reads a sum of several microbatches,", v);
+      }
+    }
     return Status::Ok();
   }
 
@@ -219,14 +270,18 @@ class Simulation {
             allowed.begin(), allowed.end(), [&](const InPlacePair& pair) {
               return pair.input == i && pair.output == o;
             });
-        if (!same || !may) return clash("output overlaps an input");
+        const bool adds =
+            for_update_[op.outputs[o].i] && plan_.microbatches() > 1;
+        if (!same || !may || adds) return clash("output overlaps an input");
       }
     }
     return Status::Ok();
   }
 
   const Plan& plan_;
-  std::vector<bool> intact_;  // per value
+  std::vector<bool> intact_;      // per value
+  std::vector<bool> for_update_;  // per value
+  bool adding_ = false;           // the second microbatch of a step runs
 };
 
 }  // namespace

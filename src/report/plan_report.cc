@@ -40,6 +40,18 @@ double FlopsRatio(const Plan& plan) {
   return step > 0 ? step / (step - recompute) : 1.0;
 }
 
+// What a step's passes are, where they are not simply the batch.
+std::string PassesText(const Plan& plan) {
+  std::string text;
+  if (plan.microbatches() > 1) {
+    text += fmt::format(" in microbatches of {}", plan.microbatch());
+  }
+  if (plan.options().ghost_batch > 0) {
+    text += fmt::format(", ghost batches of {}", plan.options().ghost_batch);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<const Buffer*> report::LiveAtPeak(const Plan& plan) {
@@ -60,21 +72,28 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   json["model"] = plan.model();
   json["parameters"] = plan.graph().ParameterCount();
   json["batch"] = plan.batch();
-  json["microbatch"] = plan.batch();
+  json["microbatch"] = plan.microbatch();
+  const int64_t ghost_batch = plan.options().ghost_batch;
+  json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
-  json["checkpoint"] = "none";
+  json["checkpoint"] = plan.options().checkpoint;
   json["threads"] = plan.options().threads;
   json["bytes"] = {
       {"arena", plan.arena_bytes()},     {"lower_bound", plan.lower_bound()},
       {"model", shares.model},           {"optimizer", shares.optimizer},
       {"activation", shares.activation}, {"workspace", shares.workspace},
       {"input", shares.input},           {"statistics", shares.statistics}};
-  json["paper_bytes"] = {{"model", plan.paper().model},
-                         {"optimizer", plan.paper().optimizer},
-                         {"activation", plan.paper().activation},
-                         {"total", plan.paper().total}};
-  json["paper_flops_ratio"] = 1.0;  // `none` computes nothing twice
+  json["paper_bytes"] = nullptr;
+  json["paper_flops_ratio"] = nullptr;
+  if (plan.paper().has_value()) {
+    const PaperBytes& bytes = plan.paper()->bytes;
+    json["paper_bytes"] = {{"model", bytes.model},
+                           {"optimizer", bytes.optimizer},
+                           {"activation", bytes.activation},
+                           {"total", bytes.total}};
+    json["paper_flops_ratio"] = plan.paper()->flops_ratio;
+  }
   json["flops"] = {{"step", plan.flops_step()},
                    {"recompute", plan.flops_recompute()},
                    {"ratio", FlopsRatio(plan)}};
@@ -89,9 +108,9 @@ std::string PlanTable(const Plan& plan) {
                                   static_cast<double>(plan.lower_bound()) -
                               1.0);
   std::string text = fmt::format(
-      "{}: {} parameters, batch {}, f32, {} thread{}\n\n", plan.model(),
-      plan.graph().ParameterCount(), plan.batch(), plan.options().threads,
-      plan.options().threads == 1 ? "" : "s");
+      "{}: {} parameters, batch {}{}, f32, {} thread{}\n\n", plan.model(),
+      plan.graph().ParameterCount(), plan.batch(), PassesText(plan),
+      plan.options().threads, plan.options().threads == 1 ? "" : "s");
   text += fmt::format("  {:<30} {:>12}\n", "arena (all that is allocated)",
                       FormatBytesUp(plan.arena_bytes()));
   text += fmt::format("  {:<30} {:>12}   (arena +{:.2f}%)\n",
@@ -114,9 +133,12 @@ std::string PlanTable(const Plan& plan) {
     text += fmt::format("    {:<26} {:>12}   {}\n", live[i]->name,
                         FormatBytes(live[i]->bytes), RoleName(live[i]->role));
   }
-  text += fmt::format("\n  {:.3g} MFLOP per image, forward and backward\n",
-                      static_cast<double>(plan.flops_step()) /
-                          static_cast<double>(plan.batch()) / 1e6);
+  const auto per_image = static_cast<double>(plan.flops_step()) /
+                         static_cast<double>(plan.batch()) / 1e6;
+  text += fmt::format(
+      "\n  {:.4g} MFLOP per image, forward and backward; {:.3f} times as many "
+      "as with nothing computed twice (checkpoint {})\n",
+      per_image, FlopsRatio(plan), plan.options().checkpoint);
   return text;
 }
 

@@ -8,17 +8,21 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
-#include "kernels/norm/norm.h"
 #include "kernels/pool/pool.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/update/update.h"
-#include "ops/batch_norm.h"
+#include "ops/accumulate.h"
 #include "ops/conv2d.h"
+#include "ops/image_slice.h"
+#include "ops/linear.h"
 #include "ops/normalize.h"
 #include "ops/pool.h"
 #include "ops/shortcut.h"
 #include "ops/update.h"
 #include "runtime/bind_fused.h"
+#include "runtime/bind_lstm.h"
+#include "runtime/bind_norm.h"
+#include "runtime/groups.h"
 
 namespace thimble::runtime {
 namespace {
@@ -43,6 +47,17 @@ BoundOp BindNormalize(const BindContext& c) {
   };
 }
 
+BoundOp BindImageSlice(const BindContext& c) {
+  const auto& op = c.As<ops::ImageSlice>();
+  return [c, &op](const RunContext& run) {
+    const ValueSpec& x = c.inputs[0];
+    kernels::NormalizeU8Slice(Rows(x, run), x.shape[1],
+                              x.shape.elements_from(2), op.begin(), op.count(),
+                              c.In<uint8_t>(0), op.scale().data(),
+                              op.shift().data(), c.Out(0), c.kernel);
+  };
+}
+
 BoundOp BindConv2d(const BindContext& c) {
   const auto shape = c.As<ops::Conv2d>().ShapeOf(c.inputs[0], c.inputs[1]);
   return [c, shape](const RunContext& run) {
@@ -62,8 +77,9 @@ BoundOp BindConv2dGradInput(const BindContext& c) {
 BoundOp BindConv2dGradWeight(const BindContext& c) {
   const auto shape = c.As<ops::Conv2dGradWeight>().shape();
   return [c, shape](const RunContext& run) {
-    kernels::Conv2dGradWeight(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
-                              c.Out(0), c.kernel);
+    kernels::Conv2dGradWeight(
+        shape, Rows(c.inputs[0], run), {.data = c.In(0)}, {.data = c.In(1)},
+        {.data = c.Out(0), .accumulate = c.Adds(0, run)}, c.kernel);
   };
 }
 
@@ -77,9 +93,11 @@ BoundOp BindLinear(const BindContext& c) {
 
 BoundOp BindLinearGradInput(const BindContext& c) {
   const kernels::LinearShape shape{c.inputs[1].shape[1], c.inputs[1].shape[0]};
-  return [c, shape](const RunContext& run) {
+  const bool with_other = c.As<ops::LinearGradInput>().with_other();
+  const kernels::LinearTarget grad_x{c.Out(0), with_other ? c.In(2) : nullptr};
+  return [c, shape, grad_x](const RunContext& run) {
     kernels::LinearGradInput(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
-                             c.Out(0), c.kernel);
+                             grad_x, c.kernel);
   };
 }
 
@@ -87,8 +105,10 @@ BoundOp BindLinearGradWeight(const BindContext& c) {
   const kernels::LinearShape shape{c.outputs[0].shape[1],
                                    c.outputs[0].shape[0]};
   return [c, shape](const RunContext& run) {
-    kernels::LinearGradWeight(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
-                              c.Out(0), c.kernel);
+    kernels::LinearGradWeight(
+        shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
+        {.data = c.Out(0), .addend = c.Adds(0, run) ? c.Out(0) : nullptr},
+        c.kernel);
   };
 }
 
@@ -104,47 +124,8 @@ BoundOp BindBiasGrad(const BindContext& c) {
   return [c](const RunContext& run) {
     const ValueSpec& x = c.inputs[0];
     kernels::BiasGrad(Rows(x, run), x.shape[1], x.shape.elements_from(2),
-                      c.In(0), c.Out(0), c.kernel);
-  };
-}
-
-BoundOp BindBatchNormTrain(const BindContext& c) {
-  const float epsilon = c.As<ops::BatchNormTrain>().epsilon();
-  const auto shape = ops::BatchNormShapeOf(c.inputs[0]);
-  return [c, epsilon, shape](const RunContext& run) {
-    kernels::BatchNormTrain(shape, Rows(c.inputs[0], run), epsilon, c.In(0),
-                            c.In(1), c.In(2), c.Out(0), c.Out(1), c.Out(2),
-                            c.kernel);
-  };
-}
-
-BoundOp BindBatchNormApply(const BindContext& c) {
-  const float epsilon = c.As<ops::BatchNormApply>().epsilon();
-  const auto shape = ops::BatchNormShapeOf(c.inputs[0]);
-  return [c, epsilon, shape](const RunContext& run) {
-    kernels::BatchNormApply(shape, Rows(c.inputs[0], run), epsilon, c.In(0),
-                            c.In(1), c.In(2), c.In(3), c.In(4), c.Out(0),
-                            c.kernel);
-  };
-}
-
-BoundOp BindBatchNormGrad(const BindContext& c) {
-  const float epsilon = c.As<ops::BatchNormGrad>().epsilon();
-  const auto shape = ops::BatchNormShapeOf(c.inputs[0]);
-  float* grad_x = c.outputs.size() > 2 ? c.Out(2) : nullptr;
-  return [c, epsilon, shape, grad_x](const RunContext& run) {
-    kernels::BatchNormGrad(shape, Rows(c.inputs[0], run), epsilon, c.In(0),
-                           c.In(1), c.In(2), c.In(3), c.In(4), grad_x, c.Out(0),
-                           c.Out(1), c.kernel);
-  };
-}
-
-BoundOp BindBatchNormTrack(const BindContext& c) {
-  const auto& op = c.As<ops::BatchNormTrack>();
-  return [c, &op](const RunContext& run) {
-    kernels::BatchNormUpdateRunning(
-        c.inputs[0].shape[0], run.count * op.positions(), op.momentum(),
-        c.In(0), c.In(1), c.In(2), c.In(3), c.Out(0), c.Out(1), c.kernel);
+                      c.In(0), c.Adds(0, run) ? c.Out(0) : nullptr, c.Out(0),
+                      c.kernel);
   };
 }
 
@@ -262,10 +243,25 @@ BoundOp BindSoftmaxCrossEntropy(const BindContext& c) {
 
 BoundOp BindSoftmaxCrossEntropyGrad(const BindContext& c) {
   return [c](const RunContext& run) {
-    const int64_t rows = Rows(c.inputs[0], run);
+    // The step's loss is the mean over all of its microbatches.
     kernels::SoftmaxCrossEntropyGrad(
-        rows, c.inputs[0].shape[1], c.In(0), c.In<int32_t>(1),
-        1.0f / static_cast<float>(rows), c.Out(0), c.kernel);
+        Rows(c.inputs[0], run), c.inputs[0].shape[1], c.In(0), c.In<int32_t>(1),
+        1.0f / static_cast<float>(run.images), c.Out(0), c.kernel);
+  };
+}
+
+BoundOp BindAccumulate(const BindContext& c) {
+  const int64_t elements = c.outputs[0].shape.elements();
+  const int64_t group = c.As<ops::Accumulate>().group_images();
+  return [c, elements, group](const RunContext& run) {
+    ForGroups(group > 0 ? group : run.count, run.count, [&](const Group& g) {
+      const float* part = c.In(0) + g.index * elements;
+      if (g.index == 0 && !c.Adds(0, run)) {
+        std::memcpy(c.Out(0), part, c.outputs[0].bytes());
+      } else {
+        kernels::Add(elements, c.Out(0), part, c.Out(0), c.kernel);
+      }
+    });
   };
 }
 
@@ -292,6 +288,8 @@ BoundOp Bind(const BindContext& context) {
   switch (context.def->kind()) {
     case OpKind::kNormalize:
       return BindNormalize(context);
+    case OpKind::kImageSlice:
+      return BindImageSlice(context);
     case OpKind::kConv2d:
       return BindConv2d(context);
     case OpKind::kConv2dGradInput:
@@ -346,6 +344,8 @@ BoundOp Bind(const BindContext& context) {
       return BindSoftmaxCrossEntropy(context);
     case OpKind::kSoftmaxCrossEntropyGrad:
       return BindSoftmaxCrossEntropyGrad(context);
+    case OpKind::kAccumulate:
+      return BindAccumulate(context);
     case OpKind::kSgdUpdate:
       return BindSgdUpdate(context);
     case OpKind::kCommit:
@@ -364,6 +364,16 @@ BoundOp Bind(const BindContext& context) {
       return BindNormReluConvGradWeight(context);
     case OpKind::kNormGrad:
       return BindNormGrad(context);
+    case OpKind::kLstmGates:
+      return BindLstmGates(context);
+    case OpKind::kLstmGatesGradWeight:
+      return BindLstmGatesGradWeight(context);
+    case OpKind::kLstmCell:
+      return BindLstmCell(context);
+    case OpKind::kLstmCellTrain:
+      return BindLstmCellTrain(context);
+    case OpKind::kLstmCellGrad:
+      return BindLstmCellGrad(context);
     case OpKind::kBatchNorm:
     case OpKind::kFusedConv:
     case OpKind::kReshape:

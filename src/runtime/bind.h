@@ -17,7 +17,10 @@ namespace thimble::runtime {
 
 // What differs from run to run.
 struct RunContext {
-  int64_t count = 0;  // rows of this batch
+  int64_t count = 0;   // rows of this microbatch
+  int64_t images = 0;  // rows of the whole step
+  // Not the first microbatch of the step: carried outputs are added to.
+  bool accumulate = false;
   float learning_rate = 0.0f;
 };
 
@@ -29,6 +32,7 @@ struct BindContext {
   std::vector<ValueSpec> outputs;
   std::vector<std::byte*> input_bytes;
   std::vector<std::byte*> output_bytes;
+  uint32_t carried = 0;  // bit i: output i, see Plan::IsCarried
   kernels::KernelContext kernel;
 
   template <typename Op>
@@ -42,6 +46,10 @@ struct BindContext {
   template <typename T = float>
   T* Out(size_t i) const {
     return reinterpret_cast<T*>(output_bytes[i]);
+  }
+  // Whether `run` adds to output i.
+  bool Adds(size_t i, const RunContext& run) const {
+    return run.accumulate && ((carried >> i) & 1) != 0;
   }
 };
 

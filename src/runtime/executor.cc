@@ -2,7 +2,10 @@
 #include "runtime/executor.h"
 
 #include <cstring>
+#include <utility>
+#include <vector>
 
+#include "base/check.h"
 #include "graph/op.h"
 
 namespace thimble::runtime {
@@ -20,8 +23,10 @@ BindContext MakeBindContext(const Plan& plan, const ScheduledOp& scheduled,
     context.input_bytes.push_back(arena + plan.OffsetOf(v));
   }
   for (ValueId v : op.outputs) {
+    if (plan.IsCarried(v)) context.carried |= 1u << context.output_bytes.size();
     context.output_bytes.push_back(arena + plan.OffsetOf(v));
   }
+  TH_CHECK((context.carried & ~op.def->Accumulates()) == 0);
   context.kernel.pool = &pool;
   context.kernel.workspace = op.def->Scratch(context.inputs, context.outputs);
   if (scheduled.scratch.has_value()) {
@@ -35,18 +40,20 @@ BindContext MakeBindContext(const Plan& plan, const ScheduledOp& scheduled,
 Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
                    bool poison)
     : plan_(plan), arena_(arena), poison_(poison) {
-  for (uint32_t t = 0; t < plan.schedule().size(); ++t) {
+  const size_t end_of_time = plan.schedule().size();
+  std::vector<std::vector<uint32_t>> expiring(poison ? end_of_time : 0);
+  for (uint32_t b = 0; poison && b < plan.buffers().size(); ++b) {
+    const uint32_t end = plan.buffers()[b].live.end;
+    // What lives to the end of time is state, or what the host reads then.
+    if (end != end_of_time) expiring[end - 1].push_back(b);
+  }
+  for (uint32_t t = 0; t < end_of_time; ++t) {
     const ScheduledOp& scheduled = plan.schedule()[t];
     Step step;
     if (!plan.graph().op(scheduled.op).def->IsView()) {
       step.run = Bind(MakeBindContext(plan, scheduled, arena, pool));
     }
-    // What lives to the end of time is state, or what the host reads then.
-    for (uint32_t b = 0; b < plan.buffers().size(); ++b) {
-      const uint32_t end = plan.buffers()[b].live.end;
-      const bool held = end == plan.schedule().size();
-      if (poison && end == t + 1 && !held) step.expiring.push_back(b);
-    }
+    if (poison) step.expiring = std::move(expiring[t]);
     phases_[static_cast<size_t>(scheduled.phase)].push_back(std::move(step));
   }
 }

@@ -109,9 +109,14 @@ std::span<int32_t> Session::evaluate_labels() {
   return CastSpan<int32_t>(Bytes(plan().evaluate_ends().labels));
 }
 
-BatchResult Session::Differentiate(int64_t count) {
-  TH_CHECK(count >= 1 && count <= plan().batch());
-  impl_->executor.Run(Phase::kMicrobatch, {.count = count});
+BatchResult Session::Differentiate(const Microbatch& part) {
+  TH_CHECK(part.count >= 1 && part.count <= plan().microbatch());
+  TH_CHECK(part.first >= 0 && part.first + part.count <= part.images);
+  // Without room for sums the next part would overwrite them.
+  TH_CHECK(part.count == part.images || plan().microbatches() > 1);
+  impl_->executor.Run(Phase::kMicrobatch, {.count = part.count,
+                                           .images = part.images,
+                                           .accumulate = part.first > 0});
   const PhaseEnds& ends = plan().train_ends();
   return {Floats(ends.loss)[0], CastSpan<int32_t>(Bytes(ends.correct))[0]};
 }
@@ -127,8 +132,8 @@ BatchResult Session::TrainStep(int64_t count, float learning_rate) {
 }
 
 BatchResult Session::Evaluate(int64_t count) {
-  TH_CHECK(count >= 1 && count <= plan().batch());
-  impl_->executor.Run(Phase::kEvaluate, {.count = count});
+  TH_CHECK(count >= 1 && count <= plan().microbatch());
+  impl_->executor.Run(Phase::kEvaluate, {.count = count, .images = count});
   const PhaseEnds& ends = plan().evaluate_ends();
   return {Floats(ends.loss)[0], CastSpan<int32_t>(Bytes(ends.correct))[0]};
 }

@@ -91,7 +91,7 @@ struct TestResult {
 Result<TestResult> Test(Session& session, const Dataset& data,
                         const std::atomic<bool>* stop) {
   const int64_t size = data.size(Split::kTest);
-  const int64_t batch = session.plan().batch();
+  const int64_t batch = session.plan().microbatch();
   double loss = 0;
   int64_t correct = 0;
   for (int64_t first = 0; first < size; first += batch) {
@@ -132,6 +132,7 @@ class Run {
 
   Result<TrainSummary> Go() {
     summary_.arena_bytes = plan_.arena_bytes();
+    ReleaseFreeMemory();
     summary_.rss_base_bytes = CurrentRssBytes();
     ResetPeakRss();
     TH_ASSIGN_OR_RETURN(session_, Session::Create(plan_, {options_.poison}));
@@ -166,6 +167,8 @@ class Run {
     const OptimizerSpec& optimizer = plan_.options().optimizer;
     return {{"model", plan_.model()},
             {"batch", std::to_string(plan_.batch())},
+            {"microbatch", std::to_string(plan_.microbatch())},
+            {"ghost batch", std::to_string(plan_.options().ghost_batch)},
             {"data", data_.name()},
             {"training images", std::to_string(data_.size(Split::kTrain))},
             {"augment", AugmentName(augment_)},
@@ -217,7 +220,39 @@ class Run {
         (now_.step - epoch * steps_per_epoch_) * plan_.batch();
     const int64_t count =
         std::min(plan_.batch(), data_.size(Split::kTrain) - first);
-    TH_RETURN_IF_ERROR(train::Feed(
+    const double rate = schedule_.Rate(options_.learning_rate, now_.step,
+                                       steps_, options_.warmup_steps);
+    double loss = 0;
+    int64_t correct = 0;
+    for (int64_t done = 0; done < count; done += plan_.microbatch()) {
+      const Microbatch part{.first = done,
+                            .count = std::min(plan_.microbatch(), count - done),
+                            .images = count};
+      TH_RETURN_IF_ERROR(FeedTraining(epoch, order, first + done, part.count));
+      const BatchResult result = session_->Differentiate(part);
+      // Nothing of the step is applied before the update.
+      if (!std::isfinite(result.loss)) return Diverged();
+      loss += static_cast<double>(result.loss) *
+              (static_cast<double>(part.count) / static_cast<double>(count));
+      correct += result.correct;
+    }
+    session_->Update(static_cast<float>(rate));
+    ++now_.step;
+    now_.epoch_loss += loss;
+    now_.epoch_correct += correct;
+    now_.epoch_images += count;
+    now_.final_train_loss = loss;
+    *images += count;
+    TellStep(epoch, loss, rate,
+             static_cast<double>(*images) / SecondsSince(start));
+    return Status::Ok();
+  }
+
+  // Puts `count` images of the epoch, from its `first` on, where the session
+  // reads them.
+  Status FeedTraining(int64_t epoch, const KeyedPermutation& order,
+                      int64_t first, int64_t count) {
+    return train::Feed(
         data_, Split::kTrain, first, count,
         [&order](int64_t i) {
           return static_cast<int64_t>(order(static_cast<uint64_t>(i)));
@@ -228,24 +263,10 @@ class Run {
               DrawCropFlip(options_.seed, static_cast<uint64_t>(epoch), record),
               data_.spec(), image);
         },
-        session_->train_images(), session_->train_labels()));
-    const double rate = schedule_.Rate(options_.learning_rate, now_.step,
-                                       steps_, options_.warmup_steps);
-    const BatchResult result = session_->Differentiate(count);
-    if (!std::isfinite(result.loss)) return Diverged();
-    session_->Update(static_cast<float>(rate));
-    ++now_.step;
-    now_.epoch_loss += static_cast<double>(result.loss);
-    now_.epoch_correct += result.correct;
-    now_.epoch_images += count;
-    now_.final_train_loss = static_cast<double>(result.loss);
-    *images += count;
-    TellStep(epoch, result.loss, rate,
-             static_cast<double>(*images) / SecondsSince(start));
-    return Status::Ok();
+        session_->train_images(), session_->train_labels());
   }
 
-  void TellStep(int64_t epoch, float loss, double rate, double speed) {
+  void TellStep(int64_t epoch, double loss, double rate, double speed) {
     const int64_t left = (steps_ - now_.step) * plan_.batch();
     const StepEvent event{
         .epoch = epoch + 1,
@@ -254,7 +275,7 @@ class Run {
         .steps = steps_,
         .step_in_epoch = now_.step - epoch * steps_per_epoch_,
         .steps_per_epoch = steps_per_epoch_,
-        .loss = static_cast<double>(loss),
+        .loss = loss,
         .learning_rate = rate,
         .images_per_second = speed,
         .seconds_left = static_cast<double>(left) / speed};

@@ -46,8 +46,10 @@ TEST(Allocations, TheCounterCounts) {
   delete grown;
 }
 
-void CheckAllocations(const char* name, const char* data_name, int64_t batch) {
+void CheckAllocations(const char* name, const char* data_name, int64_t batch,
+                      PlanOptions plan_options = {}) {
   for (int threads : {1, 2}) {
+    plan_options.threads = threads;
     SCOPED_TRACE(::testing::Message() << name << " " << threads);
     TestFolder folder;
     auto data = OpenDataset(data_name, {});
@@ -55,7 +57,7 @@ void CheckAllocations(const char* name, const char* data_name, int64_t batch) {
     auto model =
         BuildModel(name, {.batch = batch, .images = PresetOf(name).images});
     ASSERT_TRUE(model.ok());
-    auto plan = MakePlan(*model, {.threads = threads});
+    auto plan = MakePlan(*model, plan_options);
     ASSERT_TRUE(plan.ok());
     const int terminal = open("/dev/null", O_WRONLY);
     cli::Progress progress(terminal, /*live=*/true, plan->arena_bytes(),
@@ -78,6 +80,14 @@ TEST(Allocations, NoneBetweenStep2And50WithLogProgressAndAugmentation) {
   CheckAllocations("mlp", "synthetic", 16);
   CheckAllocations("cnn", "synthetic", 16);
   CheckAllocations("wrn-10-1", "synthetic-cifar", 4);
+}
+
+TEST(Allocations, NoneBetweenStep2And50InMicrobatchesAndGroups) {
+  CheckAllocations("mlp", "synthetic", 8, {.microbatch = 2});
+  // What is recomputed must not allocate either.
+  CheckAllocations(
+      "wrn-10-1", "synthetic-cifar", 4,
+      {.microbatch = 2, .ghost_batch = 1, .checkpoint = "recursive-1"});
 }
 
 }  // namespace

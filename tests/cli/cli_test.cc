@@ -43,6 +43,10 @@ void ExpectRefused(const Args& args, int exit_code, const std::string& says) {
 TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   ExpectRefused({}, 2, "subcommand");
   ExpectRefused({"plan", "resnext"}, 2, "the models are: mlp, cnn");
+  ExpectRefused({"plan", "resnet-111"}, 2, "6n+2");
+  ExpectRefused({"plan", "lstm-1-16"}, 2, "lstm-LAYERS-HIDDEN-STEPS");
+  ExpectRefused({"train", "lstm-1-16-27", "--data", "synthetic"}, 2,
+                "use a number of steps that divides");
   ExpectRefused({"plan", "cnn", "--colour"}, 2, "--colour");
   ExpectRefused({"plan", "cnn", "--batch", "0"}, 2, "--batch");
   ExpectRefused({"plan", "cnn", "--batch", "many"}, 2, "--batch");
@@ -109,9 +113,52 @@ TEST(Cli, PlanJsonKeepsItsContract) {
   }
 }
 
-TEST(Cli, KeepsABudgetAndNamesTheSmallestThatWorks) {
-  const Args plan = {"plan",      "cnn", "--batch", "64",
+TEST(Cli, MicrobatchesTakeLessAndAreReported) {
+  const Args plan = {"plan",      "cnn", "--batch", "100",
                      "--threads", "2",   "--json"};
+  const Json whole = Json::parse(RunCli(plan).out, nullptr, false);
+  const Json parts = Json::parse(
+      RunCli(plan + Args{"--microbatch", "20", "--ghost-batch", "10"}).out,
+      nullptr, false);
+  EXPECT_EQ(whole["microbatch"], 100);
+  EXPECT_TRUE(whole["ghost_batch"].is_null());
+  EXPECT_EQ(parts["batch"], 100);
+  EXPECT_EQ(parts["microbatch"], 20);
+  EXPECT_EQ(parts["ghost_batch"], 10);
+  EXPECT_LT(parts["bytes"]["arena"].get<int64_t>(),
+            whole["bytes"]["arena"].get<int64_t>() / 3);
+  for (const char* command : {"plan", "train"}) {
+    Args args = {command, "mlp", "--batch", "100", "--microbatch", "30"};
+    if (args[0] == "train") args = args + Args{"--data", "synthetic"};
+    ExpectRefused(args, 2, "does not divide the batch of 100; 25 would");
+  }
+  ExpectRefused({"plan", "cnn", "--microbatch", "50", "--ghost-batch", "20"}, 2,
+                "does not divide the microbatch of 50; 10 would");
+  ExpectRefused({"plan", "cnn", "--microbatch", "0"}, 2, "--microbatch");
+}
+
+TEST(Cli, TrainsInMicrobatchesToTheSameBitsForAnyThreadCount) {
+  std::string weights;
+  for (const char* threads : {"1", "2"}) {
+    TestFolder folder;
+    const std::string log = folder.File("log.jsonl");
+    const CliResult result = RunCli(
+        {"train", "cnn", "--data", "synthetic", "--batch", "20", "--microbatch",
+         "5", "--steps", "3", "--threads", threads, "--json", "--log", log});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const Json summary = Json::parse(result.out, nullptr, false);
+    if (weights.empty()) weights = summary["weights_sha256"];
+    EXPECT_EQ(summary["weights_sha256"], weights);
+    const std::string text = ReadTestFile(log);
+    const Json start =
+        Json::parse(text.substr(0, text.find('\n')), nullptr, false);
+    EXPECT_EQ(start["plan"]["microbatch"], 5);
+  }
+}
+
+TEST(Cli, KeepsABudgetAndNamesTheSmallestThatWorks) {
+  const Args plan = {"plan", "cnn",    "--batch",      "64",  "--threads",
+                     "2",    "--json", "--checkpoint", "none"};
   const int64_t arena =
       Json::parse(RunCli(plan).out)["bytes"]["arena"].get<int64_t>();
   EXPECT_EQ(RunCli(plan + Args{"--budget", std::to_string(arena)}).exit_code,
@@ -125,6 +172,36 @@ TEST(Cli, KeepsABudgetAndNamesTheSmallestThatWorks) {
       << refused.err;
   ExpectRefused({"train", "cnn", "--data", "synthetic", "--budget", "1MB"}, 1,
                 "smallest budget that works");
+}
+
+TEST(Cli, ABudgetAloneChoosesWhatToRecompute) {
+  const Args plan = {"plan",      "cnn", "--batch", "64",
+                     "--threads", "2",   "--json"};
+  const Json none = Json::parse(RunCli(plan).out);
+  EXPECT_EQ(none["checkpoint"], "none");
+  const int64_t arena = none["bytes"]["arena"];
+  const CliResult less =
+      RunCli(plan + Args{"--budget", std::to_string(arena * 9 / 10)});
+  ASSERT_EQ(less.exit_code, 0) << less.err;
+  const Json chosen = Json::parse(less.out);
+  EXPECT_EQ(chosen["checkpoint"], "auto");
+  EXPECT_LE(chosen["bytes"]["arena"], arena * 9 / 10);
+  EXPECT_GT(chosen["flops"]["recompute"], none["flops"]["recompute"]);
+  EXPECT_TRUE(chosen["paper_bytes"].is_null());
+  EXPECT_TRUE(chosen["paper_flops_ratio"].is_null());
+
+  const CliResult refused = RunCli(plan + Args{"--budget", "1kB"});
+  EXPECT_EQ(refused.exit_code, 1);
+  const Json closest = Json::parse(refused.out);
+  EXPECT_EQ(closest["fits"], false);
+  const std::string smallest = closest["bytes"]["arena"].dump();
+  EXPECT_NE(refused.err.find("smallest budget that works is " + smallest),
+            std::string::npos)
+      << refused.err;
+  EXPECT_NE(refused.err.find(closest["peak_op"].get<std::string>()),
+            std::string::npos);
+  EXPECT_EQ(RunCli(plan + Args{"--budget", smallest}).exit_code, 0);
+  ExpectRefused({"plan", "cnn", "--checkpoint", "some"}, 2, "recursive-K");
 }
 
 // An MNIST-like folder of zeros with four images; `break_it` may then damage

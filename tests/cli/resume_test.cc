@@ -86,6 +86,9 @@ TEST(Resume, RefusesOtherSettingsAndDamagedFiles) {
   other[5] = "32";
   refused(other, "batch = 64, now it is 32");
   other = args;
+  other.insert(other.end(), {"--microbatch", "16"});
+  refused(other, "microbatch = 64, now it is 16");
+  other = args;
   other.insert(other.end(), {"--seed", "9"});
   refused(other, "seed = 1, now it is 9");
   other = args;

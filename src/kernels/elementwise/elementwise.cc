@@ -6,6 +6,8 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include <algorithm>
+
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
 
@@ -145,9 +147,10 @@ float SumRange(size_t n, const float* x) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-// Rows of one pixel: channels [begin, end) of every image, lanes over channels.
+// Rows of one pixel: n channels of every image, lanes over channels. `addend`
+// may be null.
 void SumRows(size_t images, size_t stride, size_t n, const float* x,
-             float* sums) {
+             const float* addend, float* sums) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   size_t c = 0;
@@ -156,6 +159,7 @@ void SumRows(size_t images, size_t stride, size_t n, const float* x,
     for (size_t i = 0; i < images; ++i) {
       sum = hn::Add(sum, hn::LoadU(d, x + i * stride + c));
     }
+    if (addend != nullptr) sum = hn::Add(hn::LoadU(d, addend + c), sum);
     hn::StoreU(sum, d, sums + c);
   }
   if (c == n) return;
@@ -163,6 +167,7 @@ void SumRows(size_t images, size_t stride, size_t n, const float* x,
   for (size_t i = 0; i < images; ++i) {
     sum = hn::Add(sum, LoadFirst(d, x + i * stride + c, n - c));
   }
+  if (addend != nullptr) sum = hn::Add(LoadFirst(d, addend + c, n - c), sum);
   StoreFirst(sum, d, sums + c, n - c);
 }
 
@@ -241,6 +246,27 @@ void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,
   });
 }
 
+void NormalizeU8Slice(int64_t images, int64_t channels, int64_t pixels,
+                      int64_t begin, int64_t count, const uint8_t* x,
+                      const float* scale, const float* shift, float* y,
+                      const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(NormalizeU8Plane).Get();
+  context.pool->ParallelFor(images, [&](int64_t first, int64_t last, int) {
+    for (int64_t image = first; image < last; ++image) {
+      const uint8_t* from = x + image * channels * pixels;
+      float* to = y + image * count;
+      // The parts of the slice that lie in one channel each.
+      for (int64_t at = begin; at < begin + count;) {
+        const int64_t c = at / pixels;
+        const int64_t stop = std::min((c + 1) * pixels, begin + count);
+        run(static_cast<size_t>(stop - at), from + at, scale[c], shift[c],
+            to + at - begin);
+        at = stop;
+      }
+    }
+  });
+}
+
 void BiasAdd(int64_t images, int64_t channels, int64_t pixels, const float* x,
              const float* bias, float* y, const KernelContext& context) {
   const auto add = THIMBLE_DISPATCH(AddRange).Get();
@@ -261,7 +287,7 @@ void BiasAdd(int64_t images, int64_t channels, int64_t pixels, const float* x,
 }
 
 void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
-              const float* grad_y, float* grad_bias,
+              const float* grad_y, const float* addend, float* grad_bias,
               const KernelContext& context) {
   if (pixels == 1) {
     // Lanes run over channels; blocks of them keep each sum with one thread.
@@ -275,6 +301,7 @@ void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
               end * kChannels < channels ? end * kChannels : channels;
           sum_rows(static_cast<size_t>(images), static_cast<size_t>(channels),
                    static_cast<size_t>(last - first), grad_y + first,
+                   addend == nullptr ? nullptr : addend + first,
                    grad_bias + first);
         });
     return;
@@ -287,7 +314,7 @@ void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
         total += sum(static_cast<size_t>(pixels),
                      grad_y + (i * channels + c) * pixels);
       }
-      grad_bias[c] = total;
+      grad_bias[c] = addend == nullptr ? total : addend[c] + total;
     }
   });
 }

@@ -39,13 +39,26 @@ void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,
                  const uint8_t* x, const float* scale, const float* shift,
                  float* y, const KernelContext& context);
 
+// The same of elements [begin, begin + count) of each image, in the order
+// [c, p], as rows y [images, count].
+void NormalizeU8Slice(int64_t images, int64_t channels, int64_t pixels,
+                      int64_t begin, int64_t count, const uint8_t* x,
+                      const float* scale, const float* shift, float* y,
+                      const KernelContext& context);
+
 // y[i, c, p] = x[i, c, p] + bias[c]; pixels = 1 for rows of features. In place.
 void BiasAdd(int64_t images, int64_t channels, int64_t pixels, const float* x,
              const float* bias, float* y, const KernelContext& context);
 
-// grad_bias[c] = sum over i, p of grad_y[i, c, p], in index order of (i, p).
+// grad_bias[c] = sum over i, p of grad_y[i, c, p], in index order of (i, p),
+// plus addend[c] where it is not null. In place on the addend.
 void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
-              const float* grad_y, float* grad_bias,
+              const float* grad_y, const float* addend, float* grad_bias,
               const KernelContext& context);
+inline void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
+                     const float* grad_y, float* grad_bias,
+                     const KernelContext& context) {
+  BiasGrad(images, channels, pixels, grad_y, nullptr, grad_bias, context);
+}
 
 }  // namespace thimble::kernels

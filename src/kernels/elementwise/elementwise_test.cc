@@ -150,6 +150,50 @@ TEST(Elementwise, BiasAndNormalizeMatchReference) {
   });
 }
 
+TEST(Elementwise, SlicesAreThoseOfNormalizedImages) {
+  ForEachTarget([] {
+    for (const auto& [images, channels, pixels] : kImages) {
+      const int64_t all = channels * pixels;
+      GuardedBuffer<uint8_t> bytes(static_cast<size_t>(images * all), 3);
+      GuardedBuffer<float> scale(static_cast<size_t>(channels));
+      GuardedBuffer<float> shift(scale.size(), 1), whole(bytes.size());
+      FillRandom(scale.span(), 11);
+      FillRandom(shift.span(), 12);
+      for (size_t i = 0; i < bytes.size(); ++i) {
+        bytes[i] = static_cast<uint8_t>(i * 41 % 256);
+      }
+      const TestContext context(2);
+      NormalizeU8(images, channels, pixels, bytes.data(), scale.data(),
+                  shift.data(), whole.data(), *context);
+      // Whole images, one element, and parts that cross channels.
+      for (const auto& [begin, end] : {std::pair{int64_t{0}, all},
+                                       {all / 2, all / 2 + 1},
+                                       {all / 3, all - all / 3},
+                                       {all - 1, all}}) {
+        SCOPED_TRACE(::testing::Message()
+                     << images << "x" << channels << "x" << pixels << " ["
+                     << begin << ", " << end << ")");
+        const int64_t count = end - begin;
+        GuardedBuffer<float> y(static_cast<size_t>(images * count), 1);
+        std::vector<float> want(y.size());
+        NormalizeU8Slice(images, channels, pixels, begin, count, bytes.data(),
+                         scale.data(), shift.data(), y.data(), *context);
+        reference::NormalizeU8Slice(images, channels, pixels, begin, count,
+                                    bytes.data(), scale.data(), shift.data(),
+                                    want.data());
+        y.CheckGuards("y");
+        for (int64_t i = 0; i < images; ++i) {
+          for (int64_t k = 0; k < count; ++k) {
+            const auto at = static_cast<size_t>(i * count + k);
+            ASSERT_EQ(y[at], whole[static_cast<size_t>(i * all + begin + k)]);
+            ASSERT_NEAR(y[at], want[at], SumErrorBound(1, 256.0));
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST(Elementwise, BiasGradMatchesReferenceForAnyThreadCount) {
   ForEachTarget([] {
     for (const auto& [images, channels, pixels] : kImages) {
@@ -173,6 +217,16 @@ TEST(Elementwise, BiasGradMatchesReferenceForAnyThreadCount) {
         const std::vector<float> bits(got.data(), got.data() + c);
         if (threads == 1) first = bits;
         ASSERT_EQ(bits, first);
+        GuardedBuffer<float> sum(c, 1), addend(c);
+        FillRandom(addend.span(), 10);
+        BiasGrad(images, channels, pixels, grad.data(), addend.data(),
+                 sum.data(), *context);
+        for (size_t i = 0; i < c; ++i) ASSERT_EQ(sum[i], addend[i] + bits[i]);
+        BiasGrad(images, channels, pixels, grad.data(), addend.data(),
+                 addend.data(), *context);
+        for (size_t i = 0; i < c; ++i) ASSERT_EQ(sum[i], addend[i]);
+        sum.CheckGuards("sum");
+        addend.CheckGuards("addend");
       }
     }
   });

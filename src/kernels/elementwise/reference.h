@@ -54,6 +54,18 @@ void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,
 }
 
 template <typename T>
+void NormalizeU8Slice(int64_t images, int64_t channels, int64_t pixels,
+                      int64_t begin, int64_t count, const uint8_t* x,
+                      const T* scale, const T* shift, T* y) {
+  for (int64_t i = 0; i < images; ++i) {
+    for (int64_t k = begin; k < begin + count; ++k, ++y) {
+      const int64_t c = k / pixels;
+      *y = T(x[i * channels * pixels + k]) * scale[c] + shift[c];
+    }
+  }
+}
+
+template <typename T>
 void BiasAdd(int64_t images, int64_t channels, int64_t pixels, const T* x,
              const T* bias, T* y) {
   for (int64_t i = 0; i < images; ++i) {

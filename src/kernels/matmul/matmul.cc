@@ -62,19 +62,20 @@ void Pack(const Product& p, const Panel& panel) {
   }
 }
 
-// Writes or adds the first `count` of the lanes of `v` to c.
-HWY_INLINE void StoreSum(V v, bool add, float* c, size_t count) {
+// c = addend + v, or v where there is no addend, of the first `count` lanes.
+HWY_INLINE void StoreSum(V v, const float* addend, float* c, size_t count) {
   const D d;
   if (count >= hn::Lanes(d)) {
-    hn::StoreU(add ? hn::Add(hn::LoadU(d, c), v) : v, d, c);
+    hn::StoreU(addend == nullptr ? v : hn::Add(hn::LoadU(d, addend), v), d, c);
   } else if (count > 0) {
-    StoreFirst(add ? hn::Add(LoadFirst(d, c, count), v) : v, d, c, count);
+    StoreFirst(addend == nullptr ? v : hn::Add(LoadFirst(d, addend, count), v),
+               d, c, count);
   }
 }
 
 // One register tile: kRows rows of C, all columns of the panel. Every element
 // is the sum over the panel's depth in index order, added to what earlier
-// panels of the same columns gave.
+// panels of the same columns gave, and that of the first to the addend.
 template <size_t kRows, size_t kVectors>
 void MultiplyTile(const Product& p, const Panel& panel, size_t row) {
   const D d;
@@ -99,12 +100,13 @@ void MultiplyTile(const Product& p, const Panel& panel, size_t row) {
     a += a_depth;
     b += kVectors * lanes;
   }
-  const bool add = panel.depth_begin != 0;
+  const float* addend = panel.depth_begin != 0 ? p.c : p.addend;
   for (size_t r = 0; r < kRows; ++r) {
-    float* c = p.c + (row + r) * p.cols + panel.first;
+    const size_t at = (row + r) * p.cols + panel.first;
     for (size_t v = 0; v < kVectors; ++v) {
       const size_t done = HWY_MIN(v * lanes, panel.count);
-      StoreSum(sum[r][v], add, c + done, panel.count - done);
+      StoreSum(sum[r][v], addend == nullptr ? nullptr : addend + at + done,
+               p.c + at + done, panel.count - done);
     }
   }
 }
@@ -202,7 +204,8 @@ Workspace LinearForwardWorkspace(const LinearShape& shape) {
 }
 
 void LinearForward(const LinearShape& shape, int64_t rows, const float* x,
-                   const float* w, float* y, const KernelContext& context) {
+                   const float* w, const LinearTarget& y,
+                   const KernelContext& context) {
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
   const Product p = {.a = x,
@@ -211,7 +214,8 @@ void LinearForward(const LinearShape& shape, int64_t rows, const float* x,
                      .b = w,
                      .b_stride = in,
                      .b_transposed = true,
-                     .c = y,
+                     .c = y.data,
+                     .addend = y.addend,
                      .rows = static_cast<size_t>(rows),
                      .cols = out,
                      .depth = in};
@@ -223,8 +227,8 @@ Workspace LinearGradInputWorkspace(const LinearShape& shape) {
 }
 
 void LinearGradInput(const LinearShape& shape, int64_t rows,
-                     const float* grad_y, const float* w, float* grad_x,
-                     const KernelContext& context) {
+                     const float* grad_y, const float* w,
+                     const LinearTarget& grad_x, const KernelContext& context) {
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
   const Product p = {.a = grad_y,
@@ -233,7 +237,8 @@ void LinearGradInput(const LinearShape& shape, int64_t rows,
                      .b = w,
                      .b_stride = in,
                      .b_transposed = false,
-                     .c = grad_x,
+                     .c = grad_x.data,
+                     .addend = grad_x.addend,
                      .rows = static_cast<size_t>(rows),
                      .cols = in,
                      .depth = out};
@@ -245,12 +250,16 @@ Workspace LinearGradWeightWorkspace(const LinearShape& shape) {
 }
 
 void LinearGradWeight(const LinearShape& shape, int64_t rows, const float* x,
-                      const float* grad_y, float* grad_w,
+                      const float* grad_y, const LinearTarget& grad_w,
                       const KernelContext& context) {
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
   if (rows == 0) {  // an empty sum, which no panel would write
-    std::fill_n(grad_w, in * out, 0.0f);
+    if (grad_w.addend == nullptr) {
+      std::fill_n(grad_w.data, in * out, 0.0f);
+    } else if (grad_w.addend != grad_w.data) {
+      std::copy_n(grad_w.addend, in * out, grad_w.data);
+    }
     return;
   }
   const Product p = {.a = grad_y,
@@ -259,7 +268,8 @@ void LinearGradWeight(const LinearShape& shape, int64_t rows, const float* x,
                      .b = x,
                      .b_stride = in,
                      .b_transposed = false,
-                     .c = grad_w,
+                     .c = grad_w.data,
+                     .addend = grad_w.addend,
                      .rows = out,
                      .cols = in,
                      .depth = static_cast<size_t>(rows)};

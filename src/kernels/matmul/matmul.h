@@ -5,7 +5,7 @@
 // row-major. `rows` may be less than the capacity that the workspace was asked
 // for. Every output element is computed by one thread in one order that depends
 // on the shape and the SIMD target only, never on rows or threads. No aliasing
-// between inputs and outputs.
+// between inputs and outputs, but for a target's addend.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,47 @@ struct LinearShape {
   int64_t out = 1;
 };
 
+// Where a result goes, and what it is added to: the sums below are then
+// addend + sum.
+struct LinearTarget {
+  float* data = nullptr;
+  const float* addend = nullptr;  // same shape; may be `data`; null: nothing
+};
+
 // y[r, o] = sum over i of x[r, i] * w[o, i]
 Workspace LinearForwardWorkspace(const LinearShape& shape);
 void LinearForward(const LinearShape& shape, int64_t rows, const float* x,
-                   const float* w, float* y, const KernelContext& context);
+                   const float* w, const LinearTarget& y,
+                   const KernelContext& context);
 
 // grad_x[r, i] = sum over o of grad_y[r, o] * w[o, i]
 Workspace LinearGradInputWorkspace(const LinearShape& shape);
 void LinearGradInput(const LinearShape& shape, int64_t rows,
-                     const float* grad_y, const float* w, float* grad_x,
-                     const KernelContext& context);
+                     const float* grad_y, const float* w,
+                     const LinearTarget& grad_x, const KernelContext& context);
 
 // grad_w[o, i] = sum over r of grad_y[r, o] * x[r, i], r in index order (as
 // partial sums over 256 rows each). Zeros for no rows.
 Workspace LinearGradWeightWorkspace(const LinearShape& shape);
 void LinearGradWeight(const LinearShape& shape, int64_t rows, const float* x,
-                      const float* grad_y, float* grad_w,
+                      const float* grad_y, const LinearTarget& grad_w,
                       const KernelContext& context);
+
+// Added to nothing.
+inline void LinearForward(const LinearShape& shape, int64_t rows,
+                          const float* x, const float* w, float* y,
+                          const KernelContext& context) {
+  LinearForward(shape, rows, x, w, LinearTarget{y}, context);
+}
+inline void LinearGradInput(const LinearShape& shape, int64_t rows,
+                            const float* grad_y, const float* w, float* grad_x,
+                            const KernelContext& context) {
+  LinearGradInput(shape, rows, grad_y, w, LinearTarget{grad_x}, context);
+}
+inline void LinearGradWeight(const LinearShape& shape, int64_t rows,
+                             const float* x, const float* grad_y, float* grad_w,
+                             const KernelContext& context) {
+  LinearGradWeight(shape, rows, x, grad_y, LinearTarget{grad_w}, context);
+}
 
 }  // namespace thimble::kernels

@@ -161,6 +161,72 @@ TEST(Matmul, GradWeightMatchesReferenceForAnyThreadCount) {
   });
 }
 
+// Runs kernel(target, context) with an addend apart from the result and as the
+// result itself; both must be the sums `want` plus the addend.
+template <typename F>
+void CheckAddend(const Workspace& workspace, const std::vector<double>& want,
+                 const std::vector<double>& magnitudes, int64_t terms,
+                 const F& kernel) {
+  const TestContext context(2, workspace);
+  GuardedBuffer<float> apart(want.size(), 1), addend(want.size());
+  FillRandom(addend.span(), 4);
+  std::vector<double> sums = want, sizes = magnitudes;
+  for (size_t i = 0; i < want.size(); ++i) {
+    sums[i] += addend[i];
+    sizes[i] += std::abs(addend[i]);
+  }
+  kernel(LinearTarget{apart.data(), addend.data()}, *context);
+  ExpectWithinBound(apart, sums, sizes, terms + 1);
+  kernel(LinearTarget{addend.data(), addend.data()}, *context);
+  ASSERT_EQ(Bits(addend), Bits(apart)) << "in place";
+  apart.CheckGuards("result");
+  addend.CheckGuards("addend");
+}
+
+TEST(Matmul, ResultsAreAddedToTheAddendAlsoInPlace) {
+  ForEachTarget([] {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(::testing::Message() << c);
+      const Tensors t(c, 1);
+      std::vector<double> want(t.grad_y.size()), magnitudes(want.size());
+      reference::LinearForward(c.shape, c.rows, Wide(t.x).data(),
+                               Wide(t.w).data(), want.data());
+      reference::LinearForward(c.shape, c.rows, Magnitudes(t.x).data(),
+                               Magnitudes(t.w).data(), magnitudes.data());
+      CheckAddend(LinearForwardWorkspace(c.shape), want, magnitudes, c.shape.in,
+                  [&](const LinearTarget& y, const KernelContext& context) {
+                    LinearForward(c.shape, c.rows, t.x.data(), t.w.data(), y,
+                                  context);
+                  });
+      want.resize(t.x.size());
+      magnitudes.resize(t.x.size());
+      reference::LinearGradInput(c.shape, c.rows, Wide(t.grad_y).data(),
+                                 Wide(t.w).data(), want.data());
+      reference::LinearGradInput(c.shape, c.rows, Magnitudes(t.grad_y).data(),
+                                 Magnitudes(t.w).data(), magnitudes.data());
+      CheckAddend(
+          LinearGradInputWorkspace(c.shape), want, magnitudes, c.shape.out,
+          [&](const LinearTarget& grad_x, const KernelContext& context) {
+            LinearGradInput(c.shape, c.rows, t.grad_y.data(), t.w.data(),
+                            grad_x, context);
+          });
+      want.resize(t.w.size());
+      magnitudes.resize(t.w.size());
+      reference::LinearGradWeight(c.shape, c.rows, Wide(t.x).data(),
+                                  Wide(t.grad_y).data(), want.data());
+      reference::LinearGradWeight(c.shape, c.rows, Magnitudes(t.x).data(),
+                                  Magnitudes(t.grad_y).data(),
+                                  magnitudes.data());
+      CheckAddend(
+          LinearGradWeightWorkspace(c.shape), want, magnitudes, c.rows,
+          [&](const LinearTarget& grad_w, const KernelContext& context) {
+            LinearGradWeight(c.shape, c.rows, t.x.data(), t.grad_y.data(),
+                             grad_w, context);
+          });
+    }
+  });
+}
+
 TEST(Matmul, RowDoesNotDependOnTheRowsBesideIt) {
   ForEachTarget([] {
     const Case c = {{37, 41}, 19};
@@ -202,6 +268,9 @@ TEST(Matmul, NoRowsWriteNothingButZeroWeightGradients) {
                      *weight);
     grad_w.CheckGuards("grad_w");
     for (size_t i = 0; i < 600; ++i) ASSERT_EQ(grad_w[i], 0.0f);
+    LinearGradWeight(shape, 0, none.data(), none.data(),
+                     LinearTarget{grad_w.data(), w.data()}, *weight);
+    ASSERT_EQ(Bits(grad_w), Bits(w)) << "nothing is added";
   });
 }
 

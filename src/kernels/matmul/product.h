@@ -17,9 +17,11 @@ struct Product {
   size_t b_stride = 0;       // b[n * b_stride + k] where transposed
   bool b_transposed = false;
   float* c = nullptr;  // C[m, n] = c[m * cols + n]
-  size_t rows = 0;     // M
-  size_t cols = 0;     // N
-  size_t depth = 0;    // K
+  // Like c, and may be c: what the sums are added to. Null: zeros.
+  const float* addend = nullptr;
+  size_t rows = 0;   // M
+  size_t cols = 0;   // N
+  size_t depth = 0;  // K
 };
 
 // B is packed in panels of kPanelVectors vectors and at most kPanelDepth rows,

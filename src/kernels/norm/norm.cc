@@ -91,8 +91,8 @@ void TrainPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
 void GradPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
                 const float* x, const float* gamma, const float* mean,
                 const float* variance, const float* grad_y, float* grad_x,
-                float* grad_gamma, float* grad_beta, int64_t begin,
-                int64_t end) {
+                float* grad_gamma, float* grad_beta, bool accumulate,
+                int64_t begin, int64_t end) {
   const D d;
   const auto count = static_cast<double>(images * shape.pixels);
   for (int64_t c = begin; c < end; ++c) {
@@ -109,8 +109,10 @@ void GradPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
     });
     const double inverse =
         1.0 / std::sqrt(static_cast<double>(variance[c]) + epsilon);
-    grad_beta[c] = static_cast<float>(sums.first);
-    grad_gamma[c] = static_cast<float>(sums.second * inverse);
+    const double old_beta = accumulate ? grad_beta[c] : 0.0;
+    const double old_gamma = accumulate ? grad_gamma[c] : 0.0;
+    grad_beta[c] = static_cast<float>(old_beta + sums.first);
+    grad_gamma[c] = static_cast<float>(old_gamma + sums.second * inverse);
     if (grad_x == nullptr) continue;
     // factor (g − Σg/m − (x − mean) inverse² Σg(x − mean)/m)
     const double factor = gamma[c] * inverse;
@@ -144,6 +146,10 @@ HWY_INLINE void StoreNarrow(WideV v, float* p, size_t n) {
   } else {
     StoreFirst(rounded, d, p, n);
   }
+}
+
+HWY_INLINE void StoreSum(WideV v, bool accumulate, float* p, size_t n) {
+  StoreNarrow(accumulate ? hn::Add(LoadWide(p, n), v) : v, p, n);
 }
 
 // Calls visit(c, n) for vectors of n channels of [begin, end).
@@ -221,7 +227,8 @@ void TrainRows(const BatchNormShape& shape, int64_t images, float epsilon,
 void GradRows(const BatchNormShape& shape, int64_t images, float epsilon,
               const float* x, const float* gamma, const float* mean,
               const float* variance, const float* grad_y, float* grad_x,
-              float* grad_gamma, float* grad_beta, int64_t begin, int64_t end) {
+              float* grad_gamma, float* grad_beta, bool accumulate,
+              int64_t begin, int64_t end) {
   const Wide d;
   const WideV per_image = hn::Set(d, 1.0 / static_cast<double>(images));
   ForChannelVectors(begin, end, [&](int64_t c, size_t n) HWY_ATTR {
@@ -236,8 +243,8 @@ void GradRows(const BatchNormShape& shape, int64_t images, float epsilon,
       sum_gx = hn::MulAdd(g, hn::Sub(LoadWide(x + at, n), center), sum_gx);
     }
     const WideV sum_gn = hn::Div(sum_gx, deviation);  // Σ g x̂
-    StoreNarrow(sum_g, grad_beta + c, n);
-    StoreNarrow(sum_gn, grad_gamma + c, n);
+    StoreSum(sum_g, accumulate, grad_beta + c, n);
+    StoreSum(sum_gn, accumulate, grad_gamma + c, n);
     if (grad_x == nullptr) return;
     const WideV factor = hn::Div(LoadWide(gamma + c, n), deviation);
     const WideV offset = hn::Mul(sum_g, per_image);
@@ -315,12 +322,12 @@ void BatchNormGrad(const BatchNormShape& shape, int64_t images, float epsilon,
                    const float* x, const float* gamma, const float* mean,
                    const float* variance, const float* grad_y, float* grad_x,
                    float* grad_gamma, float* grad_beta,
-                   const KernelContext& context) {
+                   const KernelContext& context, bool accumulate) {
   const auto run = shape.pixels == 1 ? THIMBLE_DISPATCH(GradRows).Get()
                                      : THIMBLE_DISPATCH(GradPlanes).Get();
   ForChannels(shape, context, [&](int64_t begin, int64_t end) {
     run(shape, images, epsilon, x, gamma, mean, variance, grad_y, grad_x,
-        grad_gamma, grad_beta, begin, end);
+        grad_gamma, grad_beta, accumulate, begin, end);
   });
 }
 

@@ -49,11 +49,13 @@ void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,
 //   grad_x = gamma / sqrt(variance + epsilon)
 //            * (grad_y − grad_beta/m − x̂ grad_gamma/m).
 // grad_x may be null (only parameters wanted). In place on grad_y or x.
+// `accumulate`: the two sums are added to what is there; grad_x comes from the
+// sums of this call alone.
 void BatchNormGrad(const BatchNormShape& shape, int64_t images, float epsilon,
                    const float* x, const float* gamma, const float* mean,
                    const float* variance, const float* grad_y, float* grad_x,
                    float* grad_gamma, float* grad_beta,
-                   const KernelContext& context);
+                   const KernelContext& context, bool accumulate = false);
 
 // next = (1 − momentum) * running + momentum * batch, where the batch variance
 // is made unbiased: variance * count / (count − 1), count = images * pixels

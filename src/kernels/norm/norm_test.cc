@@ -119,6 +119,38 @@ struct GradCase {
   Doubles x, gamma, beta;
 };
 
+// With sums that are added to what is there, grad_x stays the same. A sum is
+// rounded when it is stored, alone or after the addition in f64: half a unit of
+// either.
+void CheckAccumulatedGrad(const Batch& batch, const GradCase& want,
+                          const KernelContext& context,
+                          const GuardedBuffer<float>& alone_x,
+                          const GuardedBuffer<float>& alone_gamma,
+                          const GuardedBuffer<float>& alone_beta) {
+  GuardedBuffer<float> grad_x(batch.size, 1);
+  GuardedBuffer<float> grad_gamma(batch.channels, 1);
+  GuardedBuffer<float> grad_beta(batch.channels, 1);
+  FillRandom(grad_gamma.span(), 21);
+  FillRandom(grad_beta.span(), 22);
+  const Doubles old_gamma = Wide(grad_gamma), old_beta = Wide(grad_beta);
+  BatchNormGrad(batch.shape, batch.images, kEpsilon, batch.x.data(),
+                batch.gamma.data(), want.mean.data(), want.variance.data(),
+                batch.grad_y.data(), grad_x.data(), grad_gamma.data(),
+                grad_beta.data(), context, /*accumulate=*/true);
+  ASSERT_EQ(Bits(grad_x), Bits(alone_x));
+  const auto expect_sum = [](double old, double part, double got) {
+    const double size = std::fabs(part) + std::fabs(old + part);
+    ASSERT_NEAR(got, old + part, (1 + kUnit) * kUnit * size);
+  };
+  for (size_t c = 0; c < batch.channels; ++c) {
+    expect_sum(old_gamma[c], alone_gamma[c], grad_gamma[c]);
+    expect_sum(old_beta[c], alone_beta[c], grad_beta[c]);
+  }
+  for (const auto* b : {&grad_x, &grad_gamma, &grad_beta}) {
+    b->CheckGuards("accumulated");
+  }
+}
+
 // Checks the two sums, then grad_x: its formula rounds six times at most, and
 // the errors of the sums enter it divided by m.
 void CheckGradValues(const Batch& batch, const GradCase& want,
@@ -196,6 +228,7 @@ void CheckGrad(const Batch& batch, size_t misalign) {
     for (const auto* b : {&grad_x, &on_x, &on_grad, &grad_gamma, &grad_beta}) {
       b->CheckGuards("grad");
     }
+    CheckAccumulatedGrad(batch, want, *context, grad_x, grad_gamma, grad_beta);
   }
 }
 

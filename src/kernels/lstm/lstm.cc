@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/lstm/lstm.cc"
+#include "kernels/lstm/lstm.h"
+
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "kernels/simd-inl.h"
+#include "kernels/target.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+// `count` is of the elements left, and may be more than a vector's.
+HWY_INLINE V LoadSome(const float* p, size_t count) {
+  const D d;
+  return count >= hn::Lanes(d) ? hn::LoadU(d, p) : LoadFirst(d, p, count);
+}
+
+HWY_INLINE V LoadOrZero(const float* p, size_t at, size_t count) {
+  return p == nullptr ? hn::Zero(D()) : LoadSome(p + at, count);
+}
+
+HWY_INLINE void StoreSome(V v, float* p, size_t count) {
+  const D d;
+  if (count >= hn::Lanes(d)) {
+    hn::StoreU(v, d, p);
+  } else {
+    StoreFirst(v, d, p, count);
+  }
+}
+
+// Highway's Exp and Tanh make numbers of a NaN; a diverged run must show.
+HWY_INLINE V KeepNan(V x, V y) { return hn::IfThenElse(hn::IsNaN(x), x, y); }
+
+// By exp(−|x|), which is at most 1: 1 / (1 + e) for x ≥ 0, e / (1 + e) below.
+HWY_INLINE V Sigmoid(V x) {
+  const D d;
+  const V one = hn::Set(d, 1.0f);
+  const V e = hn::Exp(d, hn::Neg(hn::Abs(x)));
+  const V top = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one);
+  return KeepNan(x, hn::Div(top, hn::Add(one, e)));
+}
+
+HWY_INLINE V TanhOf(V x) { return KeepNan(x, hn::Tanh(D(), x)); }
+
+// 1 − y², by two factors: y² alone would lose what is left beside 1.
+HWY_INLINE V OneMinusSquare(V y) {
+  const V one = hn::Set(D(), 1.0f);
+  return hn::Mul(hn::Sub(one, y), hn::Add(one, y));
+}
+
+HWY_INLINE V SigmoidSlope(V y) {
+  return hn::Mul(y, hn::Sub(hn::Set(D(), 1.0f), y));
+}
+
+}  // namespace
+
+// Positions [at, at + n) of one row; the pointers are those of the row.
+void LstmCellRow(size_t hidden, size_t at, size_t n, const LstmCellInput& in,
+                 const LstmCellOutput& out) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  const V offset = hn::Set(d, in.forget_offset);
+  for (size_t k = at; k < at + n; k += lanes) {
+    const size_t left = at + n - k;
+    const float* z = in.z + k;
+    const V i = Sigmoid(LoadSome(z, left));
+    const V f = Sigmoid(hn::Add(LoadSome(z + hidden, left), offset));
+    const V g = TanhOf(LoadSome(z + 2 * hidden, left));
+    const V o = Sigmoid(LoadSome(z + 3 * hidden, left));
+    const V c = hn::MulAdd(f, LoadOrZero(in.c_before, k, left), hn::Mul(i, g));
+    StoreSome(c, out.c + k, left);
+    StoreSome(hn::Mul(o, TanhOf(c)), out.h + k, left);
+    if (out.gates == nullptr) continue;
+    float* gates = out.gates + k;
+    StoreSome(i, gates, left);
+    StoreSome(f, gates + hidden, left);
+    StoreSome(g, gates + 2 * hidden, left);
+    StoreSome(o, gates + 3 * hidden, left);
+  }
+}
+
+void LstmCellGradRow(size_t hidden, size_t at, size_t n,
+                     const LstmCellGradInput& in,
+                     const LstmCellGradOutput& out) {
+  const size_t lanes = hn::Lanes(D());
+  for (size_t k = at; k < at + n; k += lanes) {
+    const size_t left = at + n - k;
+    const float* gates = in.gates + k;
+    const V i = LoadSome(gates, left);
+    const V f = LoadSome(gates + hidden, left);
+    const V g = LoadSome(gates + 2 * hidden, left);
+    const V o = LoadSome(gates + 3 * hidden, left);
+    const V before = LoadOrZero(in.c_before, k, left);
+    const V grad_h = LoadOrZero(in.grad_h, k, left);
+    const V squashed = TanhOf(hn::MulAdd(f, before, hn::Mul(i, g)));
+    const V grad = hn::MulAdd(hn::Mul(grad_h, o), OneMinusSquare(squashed),
+                              LoadOrZero(in.grad_c, k, left));
+    float* grad_z = out.grad_z + k;
+    StoreSome(hn::Mul(hn::Mul(grad, g), SigmoidSlope(i)), grad_z, left);
+    StoreSome(hn::Mul(hn::Mul(grad, before), SigmoidSlope(f)), grad_z + hidden,
+              left);
+    StoreSome(hn::Mul(hn::Mul(grad, i), OneMinusSquare(g)), grad_z + 2 * hidden,
+              left);
+    StoreSome(hn::Mul(hn::Mul(grad_h, squashed), SigmoidSlope(o)),
+              grad_z + 3 * hidden, left);
+    if (out.grad_c_before == nullptr) continue;
+    StoreSome(hn::Mul(grad, f), out.grad_c_before + k, left);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thimble::kernels {
+namespace {
+
+// Elements of a row that one thread takes at a time: few rows are shared too.
+constexpr int64_t kBlock = 256;
+
+// Calls run(row, first, count) for blocks of all rows, spread over the threads.
+template <typename F>
+void ForBlocks(const LstmShape& shape, const KernelContext& context,
+               const F& run) {
+  const int64_t blocks = (shape.hidden + kBlock - 1) / kBlock;
+  context.pool->ParallelFor(
+      shape.rows * blocks, [&](int64_t begin, int64_t end, int) {
+        for (int64_t b = begin; b < end; ++b) {
+          const int64_t first = b % blocks * kBlock;
+          run(b / blocks, static_cast<size_t>(first),
+              static_cast<size_t>(std::min(kBlock, shape.hidden - first)));
+        }
+      });
+}
+
+template <typename T>
+T* RowOf(T* tensor, int64_t row, int64_t width) {
+  return tensor == nullptr ? nullptr : tensor + row * width;
+}
+
+}  // namespace
+
+void LstmCell(const LstmShape& shape, const LstmCellInput& in,
+              const LstmCellOutput& out, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(LstmCellRow).Get();
+  const int64_t n = shape.hidden;
+  ForBlocks(shape, context, [&](int64_t row, size_t first, size_t count) {
+    run(static_cast<size_t>(n), first, count,
+        {.z = RowOf(in.z, row, 4 * n),
+         .c_before = RowOf(in.c_before, row, n),
+         .forget_offset = in.forget_offset},
+        {.h = RowOf(out.h, row, n),
+         .c = RowOf(out.c, row, n),
+         .gates = RowOf(out.gates, row, 4 * n)});
+  });
+}
+
+void LstmCellGrad(const LstmShape& shape, const LstmCellGradInput& in,
+                  const LstmCellGradOutput& out, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(LstmCellGradRow).Get();
+  const int64_t n = shape.hidden;
+  ForBlocks(shape, context, [&](int64_t row, size_t first, size_t count) {
+    run(static_cast<size_t>(n), first, count,
+        {.gates = RowOf(in.gates, row, 4 * n),
+         .c_before = RowOf(in.c_before, row, n),
+         .grad_h = RowOf(in.grad_h, row, n),
+         .grad_c = RowOf(in.grad_c, row, n)},
+        {.grad_z = RowOf(out.grad_z, row, 4 * n),
+         .grad_c_before = RowOf(out.grad_c_before, row, n)});
+  });
+}
+
+}  // namespace thimble::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/lstm_gates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/matmul/matmul.h"
+#include "ops/linear.h"
+
+namespace thimble::ops {
+namespace {
+
+// Positions among the inputs of lstm-gates.
+constexpr size_t kX = 0, kWeightX = 1, kBias = 2, kH = 3, kWeightH = 4;
+
+kernels::LinearShape ShapeOf(const ValueSpec& w) {
+  return {.in = w.shape[1], .out = w.shape[0]};
+}
+
+// Of products that run one after the other.
+Workspace Larger(const Workspace& a, const Workspace& b) {
+  return {.per_thread = std::max(a.per_thread, b.per_thread),
+          .shared = std::max(a.shared, b.shared)};
+}
+
+// One product with w, whichever way round.
+int64_t ProductFlops(int64_t rows, const ValueSpec& w) {
+  return 2 * rows * w.shape.elements();
+}
+
+// The gradient of input `k` by its weight, with what it already has added. A
+// value that is both x and h gets two, which must not both hold the sum.
+void EmitGradInput(GradientContext& context, const char* suffix, size_t k,
+                   size_t weight) {
+  const bool twice =
+      context.inputs.size() > kH && context.inputs[kX] == context.inputs[kH];
+  const bool fold = context.pending[k].valid() && !twice;
+  std::vector<ValueId> inputs = {context.grad_outputs[0],
+                                 context.inputs[weight]};
+  if (fold) inputs.push_back(context.pending[k]);
+  context.folded[k] = fold;
+  context.grad_inputs[k] = context.emit.Emit(
+      context.name + suffix, std::make_shared<LinearGradInput>(fold),
+      std::move(inputs), Role::kActivationGradient)[0];
+}
+
+}  // namespace
+
+Result<std::vector<ValueSpec>> LstmGates::Infer(
+    std::span<const ValueSpec> inputs) const {
+  const ValueSpec& x = inputs[kX];
+  const ValueSpec& w_x = inputs[kWeightX];
+  const ValueSpec& bias = inputs[kBias];
+  if (!IsF32(x, 2) || !IsF32(w_x, 2) || !IsF32(bias, 1) ||
+      x.shape[1] != w_x.shape[1] || w_x.shape[0] % 4 != 0 ||
+      bias.shape[0] != w_x.shape[0]) {
+    return Status::Usage(fmt::format(
+        "needs f32 rows [N, I], weights [4H, I] and a bias [4H], got {}, {} "
+        "and {}",
+        x.shape.ToString(), w_x.shape.ToString(), bias.shape.ToString()));
+  }
+  const int64_t hidden = w_x.shape[0] / 4;
+  if (recurrent_) {
+    const ValueSpec& h = inputs[kH];
+    const ValueSpec& w_h = inputs[kWeightH];
+    if (!IsF32(h, 2) || !IsF32(w_h, 2) || h.shape[0] != x.shape[0] ||
+        h.shape[1] != hidden || w_h.shape[0] != 4 * hidden ||
+        w_h.shape[1] != hidden) {
+      return Status::Usage(fmt::format(
+          "needs a state [{}, {}] and weights [{}, {}] for it, got {} and {}",
+          x.shape[0], hidden, 4 * hidden, hidden, h.shape.ToString(),
+          w_h.shape.ToString()));
+    }
+  }
+  return std::vector<ValueSpec>{
+      {{x.shape[0], 4 * hidden}, DType::kF32, x.batched}};
+}
+
+void LstmGates::Gradient(GradientContext& context) const {
+  const ValueId grad_z = context.grad_outputs[0];
+  std::vector<size_t> learned = {kWeightX, kBias};
+  if (recurrent_) learned.push_back(kWeightH);
+  // The sums so far come from later steps: of all weights, or of none.
+  const bool accumulate = std::ranges::all_of(
+      learned, [&](size_t k) { return context.pending[k].valid(); });
+  std::vector<ValueId> inputs = {context.inputs[kX], grad_z};
+  if (recurrent_) inputs.push_back(context.inputs[kH]);
+  for (size_t k : learned) {
+    if (accumulate) inputs.push_back(context.pending[k]);
+  }
+  // dW first: x and h may then be dropped before their gradients are made.
+  const auto made = context.emit.Emit(
+      context.name + ".grad_w",
+      std::make_shared<LstmGatesGradWeight>(recurrent_, accumulate),
+      std::move(inputs), Role::kGradient);
+  for (size_t at = 0; at < learned.size(); ++at) {
+    context.grad_inputs[learned[at]] = made[at];
+    context.folded[learned[at]] = accumulate;
+  }
+  if (recurrent_ && context.wanted[kH]) {
+    EmitGradInput(context, ".grad_h", kH, kWeightH);
+  }
+  if (context.wanted[kX]) EmitGradInput(context, ".grad_x", kX, kWeightX);
+}
+
+int64_t LstmGates::Flops(std::span<const ValueSpec> inputs,
+                         std::span<const ValueSpec> outputs) const {
+  const int64_t rows = inputs[kX].shape[0];
+  int64_t flops =
+      ProductFlops(rows, inputs[kWeightX]) + outputs[0].shape.elements();
+  if (recurrent_) flops += ProductFlops(rows, inputs[kWeightH]);
+  return flops;
+}
+
+Workspace LstmGates::Scratch(std::span<const ValueSpec> inputs,
+                             std::span<const ValueSpec>) const {
+  const Workspace x =
+      kernels::LinearForwardWorkspace(ShapeOf(inputs[kWeightX]));
+  if (!recurrent_) return x;
+  return Larger(x, kernels::LinearForwardWorkspace(ShapeOf(inputs[kWeightH])));
+}
+
+Result<std::vector<ValueSpec>> LstmGatesGradWeight::Infer(
+    std::span<const ValueSpec> inputs) const {
+  const int64_t gates = inputs[1].shape[1];
+  std::vector<ValueSpec> outputs = {
+      {{gates, inputs[0].shape[1]}, DType::kF32, false},
+      {{gates}, DType::kF32, false}};
+  if (recurrent_) {
+    outputs.push_back({{gates, inputs[2].shape[1]}, DType::kF32, false});
+  }
+  return outputs;
+}
+
+std::vector<InPlacePair> LstmGatesGradWeight::InPlace() const {
+  if (!accumulate_) return {};
+  std::vector<InPlacePair> pairs = {{first_sum(), 0}, {first_sum() + 1, 1}};
+  if (recurrent_) pairs.push_back({first_sum() + 2, 2});
+  return pairs;
+}
+
+int64_t LstmGatesGradWeight::Flops(std::span<const ValueSpec> inputs,
+                                   std::span<const ValueSpec> outputs) const {
+  const int64_t rows = inputs[0].shape[0];
+  int64_t flops = ProductFlops(rows, outputs[0]) + inputs[1].shape.elements();
+  if (recurrent_) flops += ProductFlops(rows, outputs[2]);
+  return flops;
+}
+
+Workspace LstmGatesGradWeight::Scratch(
+    std::span<const ValueSpec>, std::span<const ValueSpec> outputs) const {
+  const Workspace x = kernels::LinearGradWeightWorkspace(ShapeOf(outputs[0]));
+  if (!recurrent_) return x;
+  return Larger(x, kernels::LinearGradWeightWorkspace(ShapeOf(outputs[2])));
+}
+
+}  // namespace thimble::ops

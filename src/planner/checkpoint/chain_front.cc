@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/checkpoint/chain_front.h"
+
+#include <algorithm>
+
+namespace thimble::planner {
+namespace {
+
+using Front = std::vector<FrontPoint>;
+
+// Keeps those points that no other beats, fewest bytes first.
+void KeepBest(Front& points) {
+  std::stable_sort(points.begin(), points.end(),
+                   [](const FrontPoint& a, const FrontPoint& b) {
+                     return a.bytes != b.bytes ? a.bytes < b.bytes
+                                               : a.cost < b.cost;
+                   });
+  size_t kept = 0;
+  for (const FrontPoint& point : points) {
+    if (kept > 0 && point.cost >= points[kept - 1].cost) continue;
+    points[kept++] = point;
+  }
+  points.resize(kept);
+}
+
+// Leaves the cheapest of each of equal ranges of bytes, and both ends.
+void Thin(size_t max_points, Front& points) {
+  if (points.size() <= max_points) return;
+  const int64_t least = points.front().bytes;
+  const int64_t range = points.back().bytes - least + 1;
+  const auto ranges = static_cast<int64_t>(max_points) - 1;
+  const auto range_of = [&](const FrontPoint& p) {
+    return (p.bytes - least) * ranges / range;
+  };
+  size_t kept = 1;
+  for (size_t i = 1; i < points.size(); ++i) {
+    const bool is_last = i + 1 == points.size() ||
+                         range_of(points[i + 1]) != range_of(points[i]);
+    if (is_last) points[kept++] = points[i];
+  }
+  points.resize(kept);
+}
+
+// Both runs, one after the other: for each number of bytes the cheapest of
+// either. `held` is kept while the first runs; `floor` is needed before.
+void AddPairs(const Front& first, int64_t held, const Front& second,
+              int64_t floor, int64_t cost, uint32_t index, Front& points) {
+  if (first.empty() || second.empty()) return;
+  size_t a = 0;
+  size_t b = 0;
+  while (true) {
+    const int64_t of_a = first[a].bytes + held;
+    const int64_t of_b = second[b].bytes;
+    points.push_back({std::max({floor, of_a, of_b}),
+                      cost + first[a].cost + second[b].cost,
+                      {Decision::Kind::kCut, index, static_cast<uint32_t>(a),
+                       static_cast<uint32_t>(b)}});
+    // Only more bytes for the one that takes fewer can be of use.
+    const bool more_a = a + 1 < first.size();
+    const bool more_b = b + 1 < second.size();
+    if (!more_a && !more_b) return;
+    const int64_t next_a = more_a ? first[a + 1].bytes + held : INT64_MAX;
+    const int64_t next_b = more_b ? second[b + 1].bytes : INT64_MAX;
+    if (next_a <= next_b) ++a;
+    if (next_b <= next_a) ++b;
+  }
+}
+
+}  // namespace
+
+ChainFront::ChainFront(const std::vector<StageCosts>& stages, size_t max_points)
+    : count_(stages.size()), max_points_(max_points) {
+  fronts_.resize(count_ * (count_ + 1) + 1);
+  for (size_t length = 1; length <= count_; ++length) {
+    for (size_t begin = 0; begin + length <= count_; ++begin) {
+      Solve(stages, begin, begin + length);
+    }
+  }
+}
+
+void ChainFront::Solve(const std::vector<StageCosts>& stages, size_t begin,
+                       size_t end) {
+  Front& points = fronts_[begin * (count_ + 1) + end];
+  const StageCosts& first = stages[begin];
+  if (end - begin == 1) {
+    const SaveOption& none = first.options[0];
+    points.push_back({none.backward_peak, none.backward_cost, {}});
+    return;
+  }
+  const int64_t waiting = stages[end - 1].gradient;
+  for (uint32_t o = 0; o < first.options.size(); ++o) {
+    const SaveOption& option = first.options[o];
+    const int64_t held = option.saved + stages[begin + 1].input;
+    const int64_t floor =
+        std::max(option.forward_peak + waiting, option.backward_peak);
+    const Front& rest = Of(begin + 1, end);
+    for (uint32_t p = 0; p < rest.size(); ++p) {
+      points.push_back(
+          {std::max(floor, held + rest[p].bytes),
+           first.forward_cost + rest[p].cost + option.backward_cost,
+           {Decision::Kind::kSave, o, p, 0}});
+    }
+  }
+  int64_t peak = first.pinned_peak;
+  int64_t cost = first.forward_cost;
+  for (size_t cut = begin + 1; cut < end; ++cut) {
+    AddPairs(Of(cut, end), stages[cut].input, Of(begin, cut), peak + waiting,
+             cost, static_cast<uint32_t>(cut), points);
+    peak = std::max(peak, stages[cut].passing_peak);
+    cost += stages[cut].forward_cost;
+  }
+  KeepBest(points);
+  Thin(max_points_, points);
+}
+
+}  // namespace thimble::planner

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/checkpoint/checkpoint.h"
+
+#include "graph/op.h"
+#include "planner/checkpoint/chain.h"
+#include "planner/checkpoint/rewrite.h"
+#include "planner/checkpoint/script.h"
+#include "planner/checkpoint/segments.h"
+#include "planner/schedule.h"
+
+namespace thimble::planner {
+namespace {
+
+bool IsNormOrRelu(OpKind kind) {
+  return kind == OpKind::kBatchNormTrain || kind == OpKind::kRelu ||
+         kind == OpKind::kReluWithMask;
+}
+
+// Whole tensors behind batch norms and ReLUs are made again; masks stay.
+Script WithoutNorms(const Program& program, const Chain& chain) {
+  ScriptWriter writer(program, chain);
+  for (size_t s = 0; s < chain.stages.size(); ++s) writer.ForwardAndKeep(s);
+  for (const Stage& stage : chain.stages) {
+    for (OpId id : stage.forward) {
+      const Op& op = program.graph.op(id);
+      if (IsNormOrRelu(op.def->kind())) writer.Forget(op.outputs[0]);
+    }
+  }
+  for (size_t s = chain.stages.size(); s-- > 0;) writer.Backward(s);
+  return writer.Take();
+}
+
+// Everything in the order of the program.
+Script WithoutRecomputation(const Program& program) {
+  return program.phases[static_cast<size_t>(Phase::kMicrobatch)];
+}
+
+}  // namespace
+
+Script ScriptOf(const Program& program, const Chain& chain,
+                const Strategy& strategy, const PlanOptions& options) {
+  if (strategy.kind == Strategy::Kind::kNone) {
+    return WithoutRecomputation(program);
+  }
+  if (strategy.kind == Strategy::Kind::kNoBn) {
+    return WithoutNorms(program, chain);
+  }
+  const auto bytes = [&](const SegmentPlan& plan) {
+    return MostLiveBytes(Rewrite(program, WriteScript(program, chain, plan)),
+                         options);
+  };
+  return WriteScript(program, chain,
+                     CutIntoSegments(program, chain, strategy, bytes));
+}
+
+LoweredProgram ApplyStrategy(Program program, const Strategy& strategy,
+                             const PlanOptions& options) {
+  if (strategy.kind == Strategy::Kind::kNone || !options.training) {
+    return {std::move(program), std::nullopt};
+  }
+  if (strategy.kind == Strategy::Kind::kAuto) {
+    return ChooseWithinBudget(program, options);
+  }
+  const Chain chain = FindChain(program);
+  return {Rewrite(program, ScriptOf(program, chain, strategy, options)),
+          std::nullopt};
+}
+
+}  // namespace thimble::planner

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpointing: which forward values are kept for backward, and which are
+// dropped and computed again. Results do not depend on it, bit for bit.
+#pragma once
+
+#include "planner/checkpoint/auto.h"
+#include "planner/checkpoint/chain.h"
+#include "planner/checkpoint/script.h"
+#include "planner/checkpoint/strategy.h"
+#include "planner/program.h"
+#include "thimble/plan.h"
+
+namespace thimble::planner {
+
+// REQUIRES: strategy is not kAuto.
+Script ScriptOf(const Program& program, const Chain& chain,
+                const Strategy& strategy, const PlanOptions& options);
+
+// The program with what `strategy` recomputes written out as ops.
+LoweredProgram ApplyStrategy(Program program, const Strategy& strategy,
+                             const PlanOptions& options);
+
+}  // namespace thimble::planner

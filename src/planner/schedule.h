@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The linear order of a program's ops, and what it takes to run it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planner/place/place.h"
+#include "planner/program.h"
+#include "thimble/plan.h"
+
+namespace thimble::planner {
+
+// The phases one after the other, each in the order of emission.
+std::vector<ScheduledOp> MakeSchedule(const Program& program);
+
+// Most bytes live at one time: the least arena that could do.
+size_t MostLiveBytes(const Program& program, const PlanOptions& options);
+
+// Offsets of its buffers, in the order of MakeBuffers.
+Placement PlaceBuffers(const Program& program, const PlanOptions& options);
+
+struct FlopCount {
+  int64_t step = 0;       // forward and backward as executed
+  int64_t recompute = 0;  // the part of it that repeats forward
+};
+
+FlopCount CountFlops(const Graph& graph,
+                     const std::vector<ScheduledOp>& schedule);
+
+}  // namespace thimble::planner
