@@ -28,11 +28,11 @@ using Elements = std::vector<HtmlElement>;
 
 constexpr const char* kHostile = "a<b>&\"c'</script><!--\\\n\tö";
 
-Plan PlanOf(const std::string& name, int64_t batch = 8) {
+Plan PlanOf(const std::string& name, const std::string& checkpoint = "none") {
   auto model = BuildModel(
-      name, {.batch = batch, .images = PresetOf(name).images, .classes = 10});
+      name, {.batch = 8, .images = PresetOf(name).images, .classes = 10});
   EXPECT_TRUE(model.ok());
-  auto plan = MakePlan(*model, {.threads = 2});
+  auto plan = MakePlan(*model, {.threads = 2, .checkpoint = checkpoint});
   EXPECT_TRUE(plan.ok());
   return *std::move(plan);
 }
@@ -239,6 +239,33 @@ TEST(PlanHtml, NamesTheOpsOfEveryTime) {
       }
     }
     EXPECT_EQ(holds_it, 1) << "time " << t;
+  }
+}
+
+TEST(PlanHtml, MarksTheOpsThatRunAgain) {
+  for (const char* checkpoint : {"none", "residual-2*"}) {
+    const Plan plan = PlanOf("wrn-16-1", checkpoint);
+    const Elements page = HtmlReader::Read(PageOf(plan));
+    EXPECT_EQ(RowsOf(page), RowsOf(plan));
+    std::vector<bool> expected, found(plan.schedule().size(), false);
+    for (const ScheduledOp& s : plan.schedule()) {
+      expected.push_back(s.recompute);
+    }
+    std::string stripes;
+    const std::string top =
+        ById(page, "picture").Get("viewBox").substr(4);  // "ops height"
+    const std::string height = top.substr(top.find(' ') + 1);
+    const Json data = DataOf(page);
+    for (const Json& run : data["again"]) {
+      const auto begin = run[0].get<size_t>(), end = run[1].get<size_t>();
+      for (size_t t = begin; t < end; ++t) found.at(t) = true;
+      stripes += "M" + std::to_string(begin) + " 0H" + std::to_string(end) +
+                 "V" + height + "H" + std::to_string(begin) + "Z";
+    }
+    EXPECT_EQ(found, expected);
+    EXPECT_EQ(ById(page, "again").Get("d"), stripes);
+    EXPECT_EQ(stripes.empty(), std::string(checkpoint) == "none");
+    EXPECT_NE(ById(page, "figures").text.find(checkpoint), std::string::npos);
   }
 }
 

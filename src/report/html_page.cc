@@ -39,6 +39,7 @@ svg rect.tall { stroke: var(--field); stroke-width: .7; }
 svg rect:hover, svg rect.chosen { fill-opacity: 1; stroke: var(--mark);
   stroke-width: 2; }
 g.off { display: none; }
+#again { fill: #3f78c9; fill-opacity: .35; pointer-events: none; }
 #live { fill: var(--soft); fill-opacity: .3; stroke: var(--text);
   vector-effect: non-scaling-stroke; }
 line { vector-effect: non-scaling-stroke; stroke: var(--line); pointer-events: none; }
@@ -100,7 +101,8 @@ function size(bytes) {
 }
 function opAt(time) {
   const phase = plan.phases.find((p) => time >= p[1] && time < p[2]);
-  return `'${plan.ops[time]}' (op ${time}, ${phase[0]})`;
+  const again = plan.again.some((run) => time >= run[0] && time < run[1]);
+  return `'${plan.ops[time]}' (op ${time}, ${phase[0]}${again ? ", again" : ""})`;
 }
 
 let now = plan.peak, chosen = null;

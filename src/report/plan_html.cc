@@ -3,16 +3,15 @@
 // A plan as one self-contained page. It is written as it is made: a plan of
 // many thousand buffers takes no more memory here than a small one.
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -142,6 +141,17 @@ std::vector<PhaseSpan> PhasesOf(const Plan& plan) {
   return phases;
 }
 
+// The times at which the forward pass is repeated, as runs.
+std::vector<Interval> RecomputationOf(const Plan& plan) {
+  std::vector<Interval> runs;
+  for (uint32_t t = 0; t < plan.schedule().size(); ++t) {
+    if (!plan.schedule()[t].recompute) continue;
+    if (runs.empty() || runs.back().end != t) runs.push_back({t, t});
+    runs.back().end = t + 1;
+  }
+  return runs;
+}
+
 double Percent(double part, double whole) {
   return whole > 0.0 ? 100.0 * part / whole : 0.0;
 }
@@ -263,7 +273,11 @@ void AddCurve(PageWriter& page, const Plan& plan, const Canvas& canvas) {
   }
   page.Add("<div class=\"box curve\">\n");
   AddPictureStart(page, "curve", canvas, "Live bytes over time");
-  page.Add("<path id=\"live\" d=\"M0 0");
+  page.Add("<path id=\"again\" d=\"");
+  for (const Interval& run : RecomputationOf(plan)) {
+    page.Add("M{} 0H{}V{}H{}Z", run.begin, run.end, canvas.height, run.begin);
+  }
+  page.Add("\"/>\n<path id=\"live\" d=\"M0 0");
   int64_t live = 0;
   for (uint32_t t = 0; t < canvas.ops; ++t) {
     if (change[t] == 0) continue;
@@ -321,7 +335,8 @@ void AddChart(PageWriter& page, const Plan& plan, const Canvas& canvas) {
       "buffer, or focus the picture: <kbd>←</kbd> <kbd>→</kbd> move in time "
       "(with <kbd>Shift</kbd> by ten), <kbd>↑</kbd> <kbd>↓</kbd> from buffer "
       "to buffer, <kbd>Home</kbd> <kbd>End</kbd> to the ends, <kbd>p</kbd> to "
-      "the peak. <label>Stretch time <input id=\"zoom\" type=\"range\" "
+      "the peak. Stripes in the curve: forward ops that run again. "
+      "<label>Stretch time <input id=\"zoom\" type=\"range\" "
       "min=\"1\" max=\"100\" value=\"1\"/></label></p>\n"
       "<div class=\"chart\">\n<div>\n");
   AddScale(page, "curve", plan, 2);
@@ -392,6 +407,12 @@ void AddData(PageWriter& page, const Plan& plan, const Canvas& canvas) {
              p.ops.end);
     separator = ",";
   }
+  page.Add("],\"again\":[");
+  separator = "";
+  for (const Interval& run : RecomputationOf(plan)) {
+    page.Add("{}[{},{}]", separator, run.begin, run.end);
+    separator = ",";
+  }
   page.Add("],\"ops\":[");
   separator = "\n";
   for (const ScheduledOp& s : plan.schedule()) {
@@ -406,10 +427,8 @@ void AddData(PageWriter& page, const Plan& plan, const Canvas& canvas) {
 Status WritePlanHtml(const Plan& plan, std::optional<uint64_t> budget,
                      const std::string& path) {
   // A rename would replace a device or a link, /dev/stdout say, by a file.
-  std::error_code ignored;
-  const auto there = std::filesystem::symlink_status(path, ignored);
-  if (std::filesystem::exists(there) &&
-      !std::filesystem::is_regular_file(there)) {
+  struct stat there;
+  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
     return Status::Failed(fmt::format(
         "cannot write {}: it is there and is not a regular file; choose "
         "another name",

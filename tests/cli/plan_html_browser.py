@@ -158,8 +158,8 @@ def thimble(*args):
 class Plan:
     """A plan as the tool prints it, and its page."""
 
-    def __init__(self, folder, model):
-        command = ["plan", model, "--batch", "20", "--threads", "2"]
+    def __init__(self, folder, model, *options):
+        command = ["plan", model, "--batch", "20", "--threads", "2", *options]
         self.path = os.path.join(folder, model + ".html")
         self.bytes = json.loads(
             thimble(*command, "--json", "--html", self.path))["bytes"]
@@ -185,7 +185,8 @@ class PlanHtml(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.plans = [Plan(cls.folder.name, m) for m in ("cnn", "wrn-28-2")]
+        cls.plans = [Plan(cls.folder.name, "cnn"),
+                     Plan(cls.folder.name, "wrn-28-2")]
         cls.browser = Browser(shutil.which("chromium"),
                               os.path.join(cls.folder.name, "profile"))
         cls.addClassCleanup(cls.browser.close)
