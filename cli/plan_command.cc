@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <memory>
+#include <string>
 
 #include "commands.h"
 #include "options.h"
@@ -14,6 +15,7 @@ struct PlanCommandFlags {
   DataFlags data;
   bool json = false;
   bool explain = false;
+  std::string html;
 };
 
 int Run(const PlanCommandFlags& flags) {
@@ -29,6 +31,12 @@ int Run(const PlanCommandFlags& flags) {
   if (!model.ok()) return Report(model.status());
   auto plan = MakeClosestPlan(*model, MakePlanOptions(flags.plan, *budget));
   if (!plan.ok()) return Report(plan.status());
+  // Before anything is printed, so that what is printed is the whole answer.
+  // A plan over the budget is drawn too: the picture shows what is too large.
+  if (!flags.html.empty()) {
+    const Status written = WritePlanHtml(*plan, *budget, flags.html);
+    if (!written.ok()) return Report(written);
+  }
   if (flags.json) {
     std::printf("%s\n", PlanJson(*plan, *budget).c_str());
   } else if (flags.explain) {
@@ -51,8 +59,16 @@ Command AddPlanCommand(CLI::App& app) {
   command->add_flag("--json", flags->json, "One JSON object, sizes in bytes");
   command->add_flag("--explain", flags->explain,
                     "Every op and every buffer with its offset and life");
+  command
+      ->add_option("--html", flags->html,
+                   "Also writes a page that shows every buffer over time")
+      ->type_name("FILE")
+      ->check([](const std::string& path) {
+        return std::string(path.empty() ? "the name of the file is empty" : "");
+      });
   command->footer(
-      "Example:\n  thimble plan cnn --batch 256 --budget 20MB --json");
+      "Example:\n  thimble plan cnn --batch 256 --budget 20MB --json\n"
+      "  thimble plan wrn-28-2 --html plan.html");
   return [flags] { return Run(*flags); };
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "thimble/plan.h"
+#include "thimble/status.h"
 
 namespace thimble {
 
@@ -17,5 +18,13 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget);
 
 // A table by role, the peak and what is live there.
 std::string PlanTable(const Plan& plan);
+
+// Writes one self-contained HTML file (it loads nothing from elsewhere): every
+// buffer as a rectangle of addresses over time, the live bytes with their peak,
+// the table by role, the largest buffers at the peak and the key figures of
+// PlanJson. `path` holds the old contents or all of the new ones, whatever
+// happens; its folder must exist.
+Status WritePlanHtml(const Plan& plan, std::optional<uint64_t> budget,
+                     const std::string& path);
 
 }  // namespace thimble

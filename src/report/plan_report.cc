@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "report/plan_report.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,6 +53,18 @@ std::string PassesText(const Plan& plan) {
 }
 
 }  // namespace
+
+std::vector<const Buffer*> report::LiveAtPeak(const Plan& plan) {
+  const uint32_t peak = plan.peak_time();
+  std::vector<const Buffer*> live;
+  for (const Buffer& b : plan.buffers()) {
+    if (b.live.begin <= peak && peak < b.live.end) live.push_back(&b);
+  }
+  std::stable_sort(
+      live.begin(), live.end(),
+      [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
+  return live;
+}
 
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   const Shares shares = SharesOf(plan);
@@ -113,15 +127,7 @@ std::string PlanTable(const Plan& plan) {
                     100.0 * static_cast<double>(bytes) /
                         static_cast<double>(plan.lower_bound()));
   }
-  // The largest buffers that are live there.
-  const uint32_t peak = plan.peak_time();
-  std::vector<const Buffer*> live;
-  for (const Buffer& b : plan.buffers()) {
-    if (b.live.begin <= peak && peak < b.live.end) live.push_back(&b);
-  }
-  std::stable_sort(
-      live.begin(), live.end(),
-      [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
+  const std::vector<const Buffer*> live = report::LiveAtPeak(plan);
   text += "\n  largest buffers there:\n";
   for (size_t i = 0; i < std::min<size_t>(5, live.size()); ++i) {
     text += fmt::format("    {:<26} {:>12}   {}\n", live[i]->name,

@@ -4,6 +4,7 @@
 // leaves on disk.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -214,6 +215,37 @@ void WriteTinyIdx(const TestFolder& folder) {
                   images + std::string(4 * 784, '\0'));
     WriteTestFile(folder.File(name + "-labels-idx1-ubyte"), labels);
   }
+}
+
+TEST(Cli, PlanDrawsAPageBesideWhatItPrints) {
+  TestFolder folder;
+  const std::string path = folder.File("plan.html");
+  const Args plan = {"plan", "cnn", "--batch", "10", "--threads", "2"};
+  const CliResult drawn = RunCli(plan + Args{"--html", path});
+  EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
+  EXPECT_EQ(drawn.out, RunCli(plan).out);
+  const std::string page = ReadWholeFile(path);
+  EXPECT_EQ(page.rfind("<!DOCTYPE html>", 0), 0u);
+  EXPECT_EQ(page.substr(page.size() - 8), "</html>\n");
+  EXPECT_EQ(folder.CountFiles(), 1);
+  // What is refused is drawn as well: the picture shows what is too large.
+  const CliResult refused =
+      RunCli(plan + Args{"--html", path, "--budget", "1MB"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(ReadWholeFile(path).find("1.00 MB (exceeded)"), std::string::npos);
+}
+
+TEST(Cli, RefusesPagesThatItCannotWrite) {
+  TestFolder folder;
+  const Args plan = {"plan", "mlp", "--html"};
+  ExpectRefused(plan + Args{"/nowhere/plan.html"}, 1, "/nowhere/plan.html");
+  ExpectRefused(plan + Args{folder.path()}, 1, folder.path());
+  const std::string pipe = folder.File("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ExpectRefused(plan + Args{pipe}, 1, "not a regular file");
+  ExpectRefused(plan + Args{""}, 2, "--html");
+  EXPECT_TRUE(RunCli(plan + Args{"/nowhere/plan.html"}).out.empty());
+  EXPECT_EQ(folder.CountFiles(), 0);
 }
 
 TEST(Cli, RefusesDamagedDataFilesWithCode1AndNamesThem) {

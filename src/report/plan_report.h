@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What several reports of a plan tell. Pure functions, safe from every thread.
+#pragma once
+
+#include <vector>
+
+#include "thimble/plan.h"
+
+namespace thimble::report {
+
+// The buffers that are live at the peak, largest first. They point into `plan`.
+std::vector<const Buffer*> LiveAtPeak(const Plan& plan);
+
+}  // namespace thimble::report
