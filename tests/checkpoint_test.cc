@@ -193,12 +193,26 @@ TEST(Checkpoint, NetworksThatCarryAStateAreCutAtEveryStep) {
 }
 
 TEST_F(CheckpointTest, NetworksThatCarryAStateLearnTheSameWeights) {
-  const Model model = TwoStreams(kCifar, 4, 20);
-  const std::string weights = WeightsOf(PlanOf(model, {}), /*poison=*/false);
-  for (const std::string strategy : {"sqrt", "recursive-1", "revolve"}) {
-    const Plan plan = PlanOf(model, {.checkpoint = strategy});
-    EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights) << strategy;
+  for (const Model& model :
+       {TwoStreams(kCifar, 4, 20), ModelOf("lstm-2-8-32", 4)}) {
+    const std::string weights = WeightsOf(PlanOf(model, {}), /*poison=*/false);
+    for (const std::string strategy :
+         {"every-3", "sqrt", "recursive-1", "revolve"}) {
+      const Plan plan = PlanOf(model, {.checkpoint = strategy});
+      EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights)
+          << model.name << " " << strategy;
+    }
   }
+}
+
+TEST(Checkpoint, LstmsTakeLittleMoreThanTheStatesBetweenSteps) {
+  const Result<Model> model = BuildModel("lstm-1-32-196", {.batch = 100});
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const Plan none = PlanOf(*model, {});
+  const Plan sqrt = PlanOf(*model, {.checkpoint = "sqrt"});
+  EXPECT_LT(8 * sqrt.arena_bytes(), none.arena_bytes());
+  // One more forward pass.
+  EXPECT_LT(sqrt.flops_step(), none.flops_step() * 7 / 5);
 }
 
 TEST(Checkpoint, AnEvaluationHasNothingToRecompute) {

@@ -22,8 +22,11 @@ constexpr size_t kMaxStages = 64;
 // A short chain's fronts are hardly thinned.
 constexpr size_t kShortChain = 24;
 constexpr size_t kPointsOfShortChain = 256;
-constexpr size_t kPointsOfLongChain = 48;
+constexpr size_t kPointsOfLongChain = 64;
 constexpr int64_t kMaxNumberInNames = 4;
+// Of networks with thousands of steps, what runs them over and over would take
+// longer to plan than it is worth.
+constexpr size_t kMaxScript = 20'000;
 
 class FrontScript {
  public:
@@ -108,6 +111,7 @@ class Chooser {
   }
 
   void Add(Script script) {
+    if (script.size() > kMaxScript && !candidates_.empty()) return;
     if (!seen_.insert(Key(script)).second) return;
     const Program rewritten = Rewrite(program_, script);
     Candidate candidate;

@@ -71,19 +71,28 @@ class ChainFinder {
     return false;
   }
 
-  // width_[p]: how many values are carried on past position p.
+  // How many values, and bytes of them, are carried on past each position.
   void FindWidths() {
-    std::vector<int> change(forward_.size() + 1, 0);
+    struct Change {
+      int values = 0;
+      int64_t bytes = 0;
+    };
+    std::vector<Change> change(forward_.size());
     for (size_t p = 0; p < forward_.size(); ++p) {
       for (ValueId v : OpAt(p).outputs) {
         if (!IsRecomputable(program_, v) || last_reader_[v.i] <= p) continue;
-        ++change[p];
-        --change[last_reader_[v.i]];
+        const auto bytes =
+            static_cast<int64_t>(program_.graph.value(v).spec.bytes());
+        change[p].values += 1;
+        change[p].bytes += bytes;
+        change[last_reader_[v.i]].values -= 1;
+        change[last_reader_[v.i]].bytes -= bytes;
       }
     }
-    int width = 0;
-    for (size_t p = 0; p < forward_.size(); ++p) {
-      width_.push_back(width += change[p]);
+    Change sum;
+    for (const Change& c : change) {
+      width_.push_back(sum.values += c.values);
+      bytes_.push_back(sum.bytes += c.bytes);
     }
   }
 
@@ -95,18 +104,24 @@ class ChainFinder {
       for (size_t c = 0; c <= cuts.size(); ++c) {
         const size_t end = c < cuts.size() ? cuts[c] : forward_.size() - 1;
         if (end - begin > kLongPiece) {
-          const int least = *std::min_element(
-              width_.begin() + static_cast<std::ptrdiff_t>(begin) + 1,
-              width_.begin() + static_cast<std::ptrdiff_t>(end));
-          for (size_t p = begin + 1; p < end; ++p) {
-            if (width_[p] == least) more.push_back(p);
-          }
-          found = found || !more.empty();
+          AddNarrowest(begin + 1, end, more);
+          found = true;
         }
         if (c < cuts.size()) more.push_back(cuts[c]);
         begin = end;
       }
       cuts = std::move(more);
+    }
+  }
+
+  // The positions in [begin, end) past which the fewest bytes are carried on.
+  void AddNarrowest(size_t begin, size_t end,
+                    std::vector<size_t>& positions) const {
+    const auto at = [](size_t p) { return static_cast<std::ptrdiff_t>(p); };
+    const int64_t least =
+        *std::min_element(bytes_.begin() + at(begin), bytes_.begin() + at(end));
+    for (size_t p = begin; p < end; ++p) {
+      if (bytes_[p] == least) positions.push_back(p);
     }
   }
 
@@ -155,7 +170,8 @@ class ChainFinder {
   std::vector<OpId> forward_, backward_;
   std::vector<size_t> last_reader_;     // per value: position of the op, else 0
   std::vector<bool> read_by_backward_;  // per value
-  std::vector<int> width_;              // per position
+  std::vector<int> width_;              // per position: values carried on
+  std::vector<int64_t> bytes_;          // likewise, their bytes
   std::vector<size_t> stage_of_source_;
 };
 

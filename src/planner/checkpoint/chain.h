@@ -8,7 +8,7 @@
 //   images ──► stem ──x1──► block ──x2──► block ──x3──► … ──logits──► loss
 //
 // Where a long piece has no such point (recurrent networks carry a state of
-// several values), it is cut where the fewest values are carried on.
+// several values), it is cut where the fewest bytes are carried on.
 #pragma once
 
 #include <cstddef>

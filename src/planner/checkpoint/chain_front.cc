@@ -23,22 +23,30 @@ void KeepBest(Front& points) {
   points.resize(kept);
 }
 
-// Leaves the cheapest of each of equal ranges of bytes, and both ends.
+// Leaves both ends, the cheapest of each of equal ranges of bytes, and the
+// smallest of each of equal ranges of work: few bytes cost much more work, much
+// less work takes many more bytes.
 void Thin(size_t max_points, Front& points) {
   if (points.size() <= max_points) return;
-  const int64_t least = points.front().bytes;
-  const int64_t range = points.back().bytes - least + 1;
-  const auto ranges = static_cast<int64_t>(max_points) - 1;
-  const auto range_of = [&](const FrontPoint& p) {
-    return (p.bytes - least) * ranges / range;
+  const auto ranges = static_cast<int64_t>(max_points / 2) - 1;
+  const FrontPoint least = points.front();
+  const int64_t bytes = points.back().bytes - least.bytes + 1;
+  const int64_t work = least.cost - points.back().cost + 1;
+  const auto bytes_range = [&](size_t i) {
+    return (points[i].bytes - least.bytes) * ranges / bytes;
   };
-  size_t kept = 1;
-  for (size_t i = 1; i < points.size(); ++i) {
-    const bool is_last = i + 1 == points.size() ||
-                         range_of(points[i + 1]) != range_of(points[i]);
-    if (is_last) points[kept++] = points[i];
+  const auto work_range = [&](size_t i) {
+    return (least.cost - points[i].cost) / ((work + ranges - 1) / ranges);
+  };
+  Front kept;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const bool is_end = i == 0 || i + 1 == points.size();
+    if (is_end || bytes_range(i + 1) != bytes_range(i) ||
+        work_range(i - 1) != work_range(i)) {
+      kept.push_back(points[i]);
+    }
   }
-  points.resize(kept);
+  points = std::move(kept);
 }
 
 // Both runs, one after the other: for each number of bytes the cheapest of

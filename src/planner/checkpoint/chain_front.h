@@ -57,7 +57,7 @@ struct FrontPoint {
 
 class ChainFront {
  public:
-  // A front keeps at most `max_points`, at least two.
+  // A front keeps at most `max_points`. REQUIRES: at least four.
   ChainFront(const std::vector<StageCosts>& stages, size_t max_points);
 
   // Of the stages [begin, end), fewest bytes first, least work last.
