@@ -16,6 +16,7 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 class Block(nn.Module):
@@ -39,8 +40,9 @@ class Block(nn.Module):
 
 
 class WideResNet(nn.Module):
-    def __init__(self, blocks=4, width=2, classes=10):
+    def __init__(self, blocks=4, width=2, classes=10, checkpoint_blocks=0):
         super().__init__()
+        self.checkpoint_blocks = checkpoint_blocks
         self.stem = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
         layers, channels = [], 16
         for stage in range(3):
@@ -54,7 +56,11 @@ class WideResNet(nn.Module):
         self.fc = nn.Linear(channels, classes)
 
     def forward(self, x):
-        x = self.blocks(self.stem(x))
+        x = self.stem(x)
+        n = self.checkpoint_blocks
+        for i in range(0, len(self.blocks), n or len(self.blocks)):
+            part = self.blocks[i:i + (n or len(self.blocks))]
+            x = checkpoint(part, x, use_reentrant=True) if n else part(x)
         return self.fc(F.relu(self.bn(x), inplace=True).mean((2, 3)))
 
 
@@ -83,6 +89,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--microbatch", type=int, default=0,
+                        help="images at a time; 0: the batch")
+    parser.add_argument("--checkpoint-blocks", type=int, default=0,
+                        help="recompute every N residual blocks; 0: nothing")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup-steps", type=int, default=3)
     args = parser.parse_args()
@@ -94,16 +104,20 @@ def main():
     restart_peak()
 
     last = torch.channels_last
-    net = WideResNet().to(memory_format=last)
+    net = WideResNet(checkpoint_blocks=args.checkpoint_blocks)
+    net = net.to(memory_format=last)
     x = torch.randn(args.batch, 3, 32, 32).contiguous(memory_format=last)
     y = torch.randint(0, 10, (args.batch,))
     sgd = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9,
                           nesterov=True, weight_decay=5e-4)
+    part = args.microbatch or args.batch
     seconds = []
     for _ in range(args.warmup_steps + args.steps):
         begin = time.perf_counter()
         sgd.zero_grad(set_to_none=True)
-        F.cross_entropy(net(x), y).backward()
+        for i in range(0, args.batch, part):
+            loss = F.cross_entropy(net(x[i:i + part]), y[i:i + part])
+            (loss * (part / args.batch)).backward()
         sgd.step()
         seconds.append(time.perf_counter() - begin)
     peak = status_bytes("VmHWM")

@@ -9,7 +9,7 @@
 namespace thimble::models {
 namespace {
 
-constexpr const char* kPrefix = "lstm-";
+constexpr const char* kLstmPrefix = "lstm-";
 constexpr int64_t kMaxLayers = 64;
 constexpr int64_t kMaxHidden = 1 << 14;
 constexpr int64_t kMaxSteps = 10'000;
@@ -33,8 +33,8 @@ bool Within(int64_t number, int64_t least, int64_t most) {
 }  // namespace
 
 Result<std::optional<LstmModelShape>> ParseLstmName(const std::string& name) {
-  if (name.rfind(kPrefix, 0) != 0) return std::optional<LstmModelShape>();
-  const char* text = name.c_str() + std::string(kPrefix).size();
+  if (name.rfind(kLstmPrefix, 0) != 0) return std::optional<LstmModelShape>();
+  const char* text = name.c_str() + std::string(kLstmPrefix).size();
   LstmModelShape shape;
   shape.layers = ReadNumber(text);
   shape.hidden = *text == '-' ? ReadNumber(++text) : -1;

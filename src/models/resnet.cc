@@ -10,10 +10,10 @@
 namespace thimble::models {
 namespace {
 
-constexpr const char* kPrefix = "resnet-";
+constexpr const char* kResnetPrefix = "resnet-";
 constexpr const char* kImagenetPrefix = "resnet-imagenet-";
 constexpr int64_t kFirstBottleneckDepth = 164;
-constexpr int64_t kMaxDepth = 6002;
+constexpr int64_t kMaxResnetDepth = 6002;
 
 struct BlockShape {
   int64_t channels = 0;  // out; a quarter of them inside
@@ -89,7 +89,7 @@ Result<Model> BuildImagenet(const std::string& name, int64_t depth,
 
 bool IsDepth(const ResnetShape& shape) {
   const int64_t weighted = shape.depth - 2;  // without stem and classifier
-  if (weighted < 1 || shape.depth > kMaxDepth) return false;
+  if (weighted < 1 || shape.depth > kMaxResnetDepth) return false;
   // Three layers in a block, and a block in each of four stages.
   if (shape.imagenet) return weighted % 3 == 0 && weighted >= 12;
   return weighted % (shape.bottleneck ? 9 : 6) == 0;
@@ -98,11 +98,11 @@ bool IsDepth(const ResnetShape& shape) {
 }  // namespace
 
 Result<std::optional<ResnetShape>> ParseResnetName(const std::string& name) {
-  if (name.rfind(kPrefix, 0) != 0) return std::optional<ResnetShape>();
+  if (name.rfind(kResnetPrefix, 0) != 0) return std::optional<ResnetShape>();
   ResnetShape shape;
   shape.imagenet = name.rfind(kImagenetPrefix, 0) == 0;
   const std::string text = name.substr(
-      std::string(shape.imagenet ? kImagenetPrefix : kPrefix).size());
+      std::string(shape.imagenet ? kImagenetPrefix : kResnetPrefix).size());
   const bool digits = !text.empty() && text.size() <= 6 &&
                       text.find_first_not_of("0123456789") == std::string::npos;
   if (digits) shape.depth = std::strtol(text.c_str(), nullptr, 10);
@@ -113,7 +113,7 @@ Result<std::optional<ResnetShape>> ParseResnetName(const std::string& name) {
       "32, 44, 56, 110, …) and D = 9n+2 from there on (164, 1001, …), or "
       "resnet-imagenet-D with D = 3n+2 of at least 14 (50, 101, 152, 200, "
       "1001, …); D is at most {}",
-      name, kFirstBottleneckDepth, kMaxDepth));
+      name, kFirstBottleneckDepth, kMaxResnetDepth));
 }
 
 std::array<int64_t, 4> StageBlocks(int64_t depth) {

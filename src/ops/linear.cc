@@ -11,10 +11,6 @@ int64_t MatmulFlops(int64_t rows, const ValueSpec& w) {
   return 2 * rows * w.shape.elements();
 }
 
-kernels::LinearShape ShapeOf(const ValueSpec& w) {
-  return {.in = w.shape[1], .out = w.shape[0]};
-}
-
 }  // namespace
 
 Result<std::vector<ValueSpec>> Linear::Infer(
@@ -54,7 +50,7 @@ int64_t Linear::Flops(std::span<const ValueSpec> inputs,
 
 Workspace Linear::Scratch(std::span<const ValueSpec> inputs,
                           std::span<const ValueSpec>) const {
-  return kernels::LinearForwardWorkspace(ShapeOf(inputs[1]));
+  return kernels::LinearForwardWorkspace(LinearShapeOf(inputs[1]));
 }
 
 Result<std::vector<ValueSpec>> LinearGradInput::Infer(
@@ -71,7 +67,7 @@ int64_t LinearGradInput::Flops(std::span<const ValueSpec> inputs,
 
 Workspace LinearGradInput::Scratch(std::span<const ValueSpec> inputs,
                                    std::span<const ValueSpec>) const {
-  return kernels::LinearGradInputWorkspace(ShapeOf(inputs[1]));
+  return kernels::LinearGradInputWorkspace(LinearShapeOf(inputs[1]));
 }
 
 Result<std::vector<ValueSpec>> LinearGradWeight::Infer(
@@ -87,7 +83,7 @@ int64_t LinearGradWeight::Flops(std::span<const ValueSpec> inputs,
 
 Workspace LinearGradWeight::Scratch(std::span<const ValueSpec>,
                                     std::span<const ValueSpec> outputs) const {
-  return kernels::LinearGradWeightWorkspace(ShapeOf(outputs[0]));
+  return kernels::LinearGradWeightWorkspace(LinearShapeOf(outputs[0]));
 }
 
 }  // namespace thimble::ops

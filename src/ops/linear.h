@@ -9,6 +9,11 @@
 
 namespace thimble::ops {
 
+// The product that weights [O, I] make.
+inline kernels::LinearShape LinearShapeOf(const ValueSpec& w) {
+  return {.in = w.shape[1], .out = w.shape[0]};
+}
+
 class Linear final : public OpDef {
  public:
   OpKind kind() const override { return OpKind::kLinear; }

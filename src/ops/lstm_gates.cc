@@ -14,10 +14,6 @@ namespace {
 // Positions among the inputs of lstm-gates.
 constexpr size_t kX = 0, kWeightX = 1, kBias = 2, kH = 3, kWeightH = 4;
 
-kernels::LinearShape ShapeOf(const ValueSpec& w) {
-  return {.in = w.shape[1], .out = w.shape[0]};
-}
-
 // Of products that run one after the other.
 Workspace Larger(const Workspace& a, const Workspace& b) {
   return {.per_thread = std::max(a.per_thread, b.per_thread),
@@ -116,9 +112,10 @@ int64_t LstmGates::Flops(std::span<const ValueSpec> inputs,
 Workspace LstmGates::Scratch(std::span<const ValueSpec> inputs,
                              std::span<const ValueSpec>) const {
   const Workspace x =
-      kernels::LinearForwardWorkspace(ShapeOf(inputs[kWeightX]));
+      kernels::LinearForwardWorkspace(LinearShapeOf(inputs[kWeightX]));
   if (!recurrent_) return x;
-  return Larger(x, kernels::LinearForwardWorkspace(ShapeOf(inputs[kWeightH])));
+  return Larger(
+      x, kernels::LinearForwardWorkspace(LinearShapeOf(inputs[kWeightH])));
 }
 
 Result<std::vector<ValueSpec>> LstmGatesGradWeight::Infer(
@@ -150,9 +147,11 @@ int64_t LstmGatesGradWeight::Flops(std::span<const ValueSpec> inputs,
 
 Workspace LstmGatesGradWeight::Scratch(
     std::span<const ValueSpec>, std::span<const ValueSpec> outputs) const {
-  const Workspace x = kernels::LinearGradWeightWorkspace(ShapeOf(outputs[0]));
+  const Workspace x =
+      kernels::LinearGradWeightWorkspace(LinearShapeOf(outputs[0]));
   if (!recurrent_) return x;
-  return Larger(x, kernels::LinearGradWeightWorkspace(ShapeOf(outputs[2])));
+  return Larger(x,
+                kernels::LinearGradWeightWorkspace(LinearShapeOf(outputs[2])));
 }
 
 }  // namespace thimble::ops

@@ -48,7 +48,7 @@ class PageWriter {
   }
 
  private:
-  static constexpr size_t kPiece = 64 * 1024;
+  static constexpr size_t kPiece = size_t{64} * 1024;
 
   void Flush() {
     if (status_.ok()) {

@@ -6,6 +6,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/lstm/lstm.h"
 #include "kernels/matmul/matmul.h"
+#include "ops/linear.h"
 #include "ops/lstm_cell.h"
 #include "ops/lstm_gates.h"
 
@@ -33,10 +34,6 @@ struct StepProduct {
   const float* weight = nullptr;
 };
 
-kernels::LinearShape LinearOf(const ValueSpec& w) {
-  return {.in = w.shape[1], .out = w.shape[0]};
-}
-
 BoundOp BindCell(const BindContext& c, const ops::LstmCell& cell) {
   const kernels::LstmCellInput in = {
       .z = c.In(0),
@@ -57,11 +54,11 @@ BoundOp BindCell(const BindContext& c, const ops::LstmCell& cell) {
 BoundOp BindLstmGates(const BindContext& c) {
   StepProduct h;
   if (c.As<ops::LstmGates>().recurrent()) {
-    h = {LinearOf(c.inputs[4]), c.In(3), c.In(4)};
+    h = {ops::LinearShapeOf(c.inputs[4]), c.In(3), c.In(4)};
   }
   return
       [rows_of = RowCount(c.inputs[0]),
-       x = StepProduct{LinearOf(c.inputs[1]), c.In(0), c.In(1)}, h,
+       x = StepProduct{ops::LinearShapeOf(c.inputs[1]), c.In(0), c.In(1)}, h,
        bias = c.In(2), z = c.Out(0), kernel = c.kernel](const RunContext& run) {
         const int64_t rows = rows_of(run);
         kernels::LinearForward(x.shape, rows, x.of, x.weight, z, kernel);
@@ -83,12 +80,13 @@ BoundOp BindLstmGatesGradWeight(const BindContext& c) {
   StepProduct h;
   kernels::LinearTarget grad_h_weight;
   if (op.recurrent()) {
-    h = {.shape = LinearOf(c.outputs[2]), .of = c.In(2)};
+    h = {.shape = ops::LinearShapeOf(c.outputs[2]), .of = c.In(2)};
     grad_h_weight = target(2);
   }
   return [rows_of = RowCount(c.inputs[0]),
-          x = StepProduct{.shape = LinearOf(c.outputs[0]), .of = c.In(0)}, h,
-          grad_z = c.In(1), grad_x_weight = target(0), grad_bias = target(1),
+          x = StepProduct{.shape = ops::LinearShapeOf(c.outputs[0]),
+                          .of = c.In(0)},
+          h, grad_z = c.In(1), grad_x_weight = target(0), grad_bias = target(1),
           grad_h_weight, kernel = c.kernel](const RunContext& run) {
     const int64_t rows = rows_of(run);
     kernels::LinearGradWeight(x.shape, rows, x.of, grad_z, grad_x_weight,
