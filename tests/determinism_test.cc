@@ -42,7 +42,7 @@ struct Case {
 constexpr Case kCases[] = {
     {"mlp", "mlp", kSteps, 13, 0, 0},
     {"cnn", "cnn", kSteps, 13, 0, 0},
-    {"lstm", "lstm-2-16-14", kSteps, 13, 0, 0},
+    {"lstm", "lstm-2-16-14", kStepsInParts, 13, 0, 0},
     {"mlp_in_microbatches", "mlp", kStepsInParts, 20, 5, 0},
     {"cnn_in_microbatches", "cnn", kStepsInParts, 20, 5, 0},
     {"lstm_in_microbatches", "lstm-2-16-14", kStepsInParts, 20, 5, 0},
