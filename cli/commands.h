@@ -19,6 +19,7 @@ Command AddPlanCommand(CLI::App& app);
 Command AddTrainCommand(CLI::App& app);
 Command AddEvalCommand(CLI::App& app);
 Command AddDataCommand(CLI::App& app);
+Command AddReproduceCommand(CLI::App& app);
 
 // Prints "thimble: <message>" to stderr and returns the exit code for `status`.
 int Report(const Status& status);

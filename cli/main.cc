@@ -35,6 +35,7 @@ int Main(int argc, char** argv) {
   const Command train = AddTrainCommand(app);
   const Command eval = AddEvalCommand(app);
   const Command data = AddDataCommand(app);
+  const Command reproduce = AddReproduceCommand(app);
   app.footer(
       "Example:\n"
       "  thimble plan cnn --batch 100\n"
@@ -58,6 +59,7 @@ int Main(int argc, char** argv) {
   if (app.got_subcommand("plan")) return plan();
   if (app.got_subcommand("train")) return train();
   if (app.got_subcommand("data")) return data();
+  if (app.got_subcommand("reproduce")) return reproduce();
   return eval();
 }
 

@@ -34,12 +34,6 @@ Shares SharesOf(const Plan& plan) {
   };
 }
 
-double FlopsRatio(const Plan& plan) {
-  const auto step = static_cast<double>(plan.flops_step());
-  const auto recompute = static_cast<double>(plan.flops_recompute());
-  return step > 0 ? step / (step - recompute) : 1.0;
-}
-
 // What a step's passes are, where they are not simply the batch.
 std::string PassesText(const Plan& plan) {
   std::string text;
@@ -64,6 +58,12 @@ std::vector<const Buffer*> report::LiveAtPeak(const Plan& plan) {
       live.begin(), live.end(),
       [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
   return live;
+}
+
+double report::FlopsRatio(const Plan& plan) {
+  const auto step = static_cast<double>(plan.flops_step());
+  const auto recompute = static_cast<double>(plan.flops_recompute());
+  return step > 0 ? step / (step - recompute) : 1.0;
 }
 
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
@@ -96,7 +96,7 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   }
   json["flops"] = {{"step", plan.flops_step()},
                    {"recompute", plan.flops_recompute()},
-                   {"ratio", FlopsRatio(plan)}};
+                   {"ratio", report::FlopsRatio(plan)}};
   json["peak_op"] = plan.peak_op().name;
   json["fits"] = !budget.has_value() || plan.arena_bytes() <= *budget;
   return json.dump();
@@ -138,7 +138,7 @@ std::string PlanTable(const Plan& plan) {
   text += fmt::format(
       "\n  {:.4g} MFLOP per image, forward and backward; {:.3f} times as many "
       "as with nothing computed twice (checkpoint {})\n",
-      per_image, FlopsRatio(plan), plan.options().checkpoint);
+      per_image, report::FlopsRatio(plan), plan.options().checkpoint);
   return text;
 }
 

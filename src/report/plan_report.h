@@ -12,4 +12,7 @@ namespace thimble::report {
 // The buffers that are live at the peak, largest first. They point into `plan`.
 std::vector<const Buffer*> LiveAtPeak(const Plan& plan);
 
+// FLOPs of a step over those with nothing computed twice.
+double FlopsRatio(const Plan& plan);
+
 }  // namespace thimble::report

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A reproduction as a table for people and as CSV for programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "thimble/reproduce.h"
+
+namespace thimble {
+namespace {
+
+constexpr int kCsvDecimals = 6;
+
+std::string NoteMarks(const ReproductionRow& row, const char* between) {
+  std::string text;
+  for (size_t note : row.notes) {
+    text += fmt::format("{}{}", text.empty() ? "" : between, note + 1);
+  }
+  return text;
+}
+
+std::string CellText(std::optional<double> cell, int decimals) {
+  return cell.has_value() ? fmt::format("{:.{}f}", *cell, decimals) : "-";
+}
+
+// A field in quotes, which are doubled inside (RFC 4180).
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (char c : text)
+    quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+// The grid of a table: heads first, then rows.
+std::vector<std::vector<std::string>> TextGrid(const Reproduction& r) {
+  std::vector<std::vector<std::string>> grid(1);
+  grid[0].emplace_back();
+  for (const ReproductionColumn& c : r.columns) grid[0].push_back(c.head);
+  for (const ReproductionRow& row : r.rows) {
+    std::string label = row.label;
+    if (!row.notes.empty()) label += fmt::format(" [{}]", NoteMarks(row, ","));
+    grid.push_back({label});
+    for (size_t c = 0; c < row.cells.size(); ++c) {
+      grid.back().push_back(CellText(row.cells[c], r.columns[c].decimals));
+    }
+  }
+  return grid;
+}
+
+}  // namespace
+
+std::string ReproductionText(const Reproduction& reproduction) {
+  const auto grid = TextGrid(reproduction);
+  std::vector<size_t> widths(grid[0].size(), 0);
+  for (const auto& line : grid) {
+    for (size_t c = 0; c < line.size(); ++c) {
+      widths[c] = std::max(widths[c], line[c].size());
+    }
+  }
+  std::string text = reproduction.title + "\n\n";
+  for (const auto& line : grid) {
+    text += fmt::format("  {:<{}}", line[0], widths[0]);
+    for (size_t c = 1; c < line.size(); ++c) {
+      text += fmt::format("  {:>{}}", line[c], widths[c]);
+    }
+    text += "\n";
+  }
+  if (!reproduction.notes.empty()) text += "\n";
+  for (size_t i = 0; i < reproduction.notes.size(); ++i) {
+    text += fmt::format("  [{}] {}\n", i + 1, reproduction.notes[i]);
+  }
+  return text;
+}
+
+std::string ReproductionCsv(const Reproduction& reproduction) {
+  std::string text = "row";
+  for (const ReproductionColumn& c : reproduction.columns) {
+    text += "," + Quoted(c.head);
+  }
+  text += ",notes\n";
+  for (const ReproductionRow& row : reproduction.rows) {
+    text += Quoted(row.label);
+    for (const auto& cell : row.cells) {
+      text += "," + (cell.has_value() ? CellText(cell, kCsvDecimals) : "");
+    }
+    text += "," + Quoted(NoteMarks(row, " ")) + "\n";
+  }
+  return text;
+}
+
+}  // namespace thimble

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thimble/reproduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "reproduce/chen.h"
+#include "reproduce/figures.h"
+#include "reproduce/printed.h"
+#include "thimble/model.h"
+#include "thimble/plan.h"
+
+namespace thimble::reproduce {
+namespace {
+
+constexpr const char* kNames[] = {"fig1", "fig5", "table3", "chen-resnet",
+                                  "chen-lstm"};
+
+Reproduction Quick(const std::string& name) {
+  auto made = Reproduce(name, {.quick = true, .memory_only = true});
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  return made.ok() ? *made : Reproduction();
+}
+
+const ReproductionRow& RowOf(const Reproduction& r, const std::string& label) {
+  for (const ReproductionRow& row : r.rows) {
+    if (row.label == label) return row;
+  }
+  ADD_FAILURE() << "no row " << label;
+  static const ReproductionRow none{
+      {}, std::vector<std::optional<double>>(9), {}};
+  return none;
+}
+
+// The cell as the paper would print it.
+double Rounded(std::optional<double> cell, int decimals) {
+  const double scale = std::pow(10, decimals);
+  return cell.has_value() ? std::round(*cell * scale) / scale : -1;
+}
+
+size_t ArenaOf(const std::string& name, const ModelOptions& model_options,
+               const PlanOptions& options) {
+  auto model = BuildModel(name, model_options);
+  EXPECT_TRUE(model.ok());
+  auto plan = MakePlan(*model, options);
+  EXPECT_TRUE(plan.ok());
+  return plan->arena_bytes();
+}
+
+size_t WrnArena(const std::string& checkpoint, int64_t microbatch) {
+  return ArenaOf("wrn-28-2",
+                 {.batch = 100, .images = PresetOf("wrn-28-2").images},
+                 {.optimizer = kSohoniOptimizer,
+                  .threads = 2,
+                  .microbatch = microbatch,
+                  .checkpoint = checkpoint});
+}
+
+TEST(Reproduce, UnknownNamesAreRefusedWithTheList) {
+  const auto made = Reproduce("fig7", {});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), StatusCode::kUsage);
+  for (const char* name : kNames) {
+    EXPECT_NE(made.status().message().find(name), std::string::npos) << name;
+  }
+  EXPECT_EQ(ReproductionNames().size(), std::size(kNames));
+}
+
+TEST(Reproduce, TablesWithAccuraciesAskForMemoryOnly) {
+  const auto made = Reproduce("table3", {});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), StatusCode::kUsage);
+  EXPECT_NE(made.status().message().find("--memory-only"), std::string::npos);
+}
+
+TEST(Reproduce, EveryRowHasACellForEachColumnAndKnownNotes) {
+  for (const char* name : kNames) {
+    SCOPED_TRACE(name);
+    const Reproduction r = Quick(name);
+    EXPECT_EQ(r.name, name);
+    EXPECT_FALSE(r.rows.empty());
+    for (const ReproductionRow& row : r.rows) {
+      EXPECT_EQ(row.cells.size(), r.columns.size()) << row.label;
+      for (size_t note : row.notes) EXPECT_LT(note, r.notes.size());
+    }
+  }
+}
+
+TEST(Reproduce, Figure1AddsUpByThePapersRuleAndInTheArena) {
+  const Reproduction figure = Quick("fig1");
+  const ReproductionRow& total = RowOf(figure, "total");
+  EXPECT_EQ(Rounded(total.cells[1], 1), *total.cells[0]);  // 404.8
+  double rule = 0;
+  double peak = 0;
+  for (const char* part : {"model", "optimizer", "activations", "workspace",
+                           "input", "statistics"}) {
+    const ReproductionRow& row = RowOf(figure, part);
+    rule += row.cells[1].value_or(0);
+    peak += row.cells[3].value_or(0);
+  }
+  EXPECT_NEAR(rule, *total.cells[1], 1e-6);  // half a byte
+  EXPECT_LE(peak, *total.cells[3] + 1e-6);
+  EXPECT_EQ(*total.cells[3], Mb(WrnArena("none", 100)));
+}
+
+TEST(Reproduce, Figure5HasThePapersDigitsByItsRule) {
+  const Reproduction figure = Quick("fig5");
+  const ReproductionRow& d = RowOf(figure, "(D) residual-2*");
+  EXPECT_EQ(Rounded(d.cells[3], 1), *d.cells[0]);
+  // "a 30% increase": 1.31 to the digit before.
+  EXPECT_EQ(Rounded(d.cells[4], 1), *d.cells[1]);
+  // Elements per image times 4 bytes times 100 images.
+  const std::pair<const char*, int64_t> elements[] = {
+      {"(A) none", 968'192},
+      {"(B) no-bn", 486'656},
+      {"(C) residual-1*", 249'088},
+      {"(D) residual-2*", 167'936}};
+  for (const auto& [label, count] : elements) {
+    EXPECT_EQ(*RowOf(figure, label).cells[2], Mb(count * 400)) << label;
+  }
+  EXPECT_EQ(*d.cells[5], Mb(WrnArena("residual-2*", 100)));
+}
+
+TEST(Reproduce, Table3HasThePapersFirstRowAndDashesForWhatIsMissing) {
+  const Reproduction table = Quick("table3");
+  ASSERT_GE(table.rows.size(), std::size(kSohoniTable3));
+  EXPECT_EQ(Rounded(table.rows[0].cells[2], 1), *table.rows[0].cells[0]);
+  for (size_t i = 0; i < std::size(kSohoniTable3); ++i) {
+    const ReproductionRow& row = table.rows[i];
+    EXPECT_EQ(*row.cells[0], kSohoniTable3[i].total_mb);
+    // Its own digits agree, as far as they go.
+    EXPECT_NEAR(kSohoniWrnTotalMb / *row.cells[0], *row.cells[1],
+                *row.cells[1] * 0.06 / *row.cells[0]);
+    EXPECT_EQ(row.cells[4].has_value(), !kSohoniTable3[i].is_f16) << row.label;
+    EXPECT_FALSE(row.notes.empty()) << row.label;
+  }
+  const ReproductionRow& f32 =
+      RowOf(table, "f32, residual-2*, microbatch 10, 100% nonzero");
+  EXPECT_FALSE(f32.cells[0].has_value());
+  EXPECT_EQ(*f32.cells[4], Mb(WrnArena("residual-2*", 10)));
+}
+
+TEST(Reproduce, ChenResnetIsThePlansArenaAndShrinksStepByStep) {
+  const Reproduction figure = Quick("chen-resnet");
+  const std::string name = "resnet-imagenet-50";
+  const PlanOptions sublinear{.optimizer = kSohoniOptimizer,
+                              .threads = 2,
+                              .fuse = false,
+                              .checkpoint = "sqrt"};
+  const ModelOptions model{
+      .batch = 32, .images = PresetOf(name).images, .classes = 1000};
+  EXPECT_EQ(*RowOf(figure, name + ", + sublinear").cells[3],
+            Gb(ArenaOf(name, model, sublinear)));
+  PlanOptions fused = sublinear;
+  fused.fuse = true;
+  EXPECT_EQ(*RowOf(figure, name + ", sublinear, fused ops").cells[3],
+            Gb(ArenaOf(name, model, fused)));
+  const char* steps[] = {"none", "in place", "+ sharing", "+ drop BN and ReLU",
+                         "+ sublinear"};
+  for (size_t i = 1; i < std::size(steps); ++i) {
+    const auto bytes = [&](size_t k) {
+      return *RowOf(figure, name + ", " + steps[k]).cells[2];
+    };
+    EXPECT_LT(bytes(i), bytes(i - 1)) << steps[i];
+  }
+}
+
+TEST(Reproduce, ChenLstmComparesTheSublinearPlanWithTheLinearOne) {
+  const Reproduction figure = Quick("chen-lstm");
+  const std::string name = "lstm-4-1024-20";
+  const ReproductionRow& sublinear = RowOf(figure, name + ", + sublinear");
+  const ReproductionRow& linear = RowOf(figure, name + ", + sharing");
+  EXPECT_EQ(*sublinear.cells[1], *linear.cells[2] / *sublinear.cells[2]);
+  const ModelOptions model{
+      .batch = 64, .images = PresetOf(name).images, .classes = 5000};
+  EXPECT_EQ(*linear.cells[3],
+            Gb(ArenaOf(
+                name, model,
+                {.optimizer = kSohoniOptimizer, .threads = 2, .fuse = false})));
+}
+
+TEST(Reproduce, WithoutSharingEveryBufferOfTrainingCounts) {
+  auto model = BuildModel("cnn", {.batch = 4});
+  ASSERT_TRUE(model.ok());
+  for (bool inplace : {false, true}) {
+    auto plan = MakePlan(
+        *model,
+        {.optimizer = kSohoniOptimizer, .fuse = false, .inplace = inplace});
+    ASSERT_TRUE(plan.ok());
+    uint32_t training = 0;
+    for (const ScheduledOp& op : plan->schedule()) {
+      if (op.phase != Phase::kEvaluate) ++training;
+    }
+    size_t sum = 0;
+    for (const Buffer& b : plan->buffers()) {
+      if (b.live.begin < training) sum += b.bytes;
+    }
+    const auto bytes =
+        MeasureAblation(*model, {"", "none", false, inplace, false}, 1);
+    ASSERT_TRUE(bytes.ok());
+    EXPECT_EQ(bytes->arena, sum);
+    EXPECT_GT(bytes->arena, plan->arena_bytes());
+    EXPECT_LT(bytes->feature_maps, bytes->arena);
+  }
+}
+
+// Fields of a line of CSV; quotes are taken off.
+std::vector<std::string> Fields(const std::string& line) {
+  std::vector<std::string> fields(1);
+  bool is_quoted = false;
+  for (char c : line) {
+    if (c == '"') {
+      is_quoted = !is_quoted;
+    } else if (c == ',' && !is_quoted) {
+      fields.emplace_back();
+    } else {
+      fields.back() += c;
+    }
+  }
+  EXPECT_FALSE(is_quoted) << line;
+  return fields;
+}
+
+TEST(Reproduce, CsvHasTheTablesNumbers) {
+  const Reproduction r = Quick("fig5");
+  const std::string csv = ReproductionCsv(r);
+  size_t row = 0;
+  size_t begin = csv.find('\n') + 1;
+  EXPECT_EQ(Fields(csv.substr(0, begin - 1)).size(), r.columns.size() + 2);
+  for (; begin < csv.size(); ++row) {
+    const size_t end = csv.find('\n', begin);
+    const auto fields = Fields(csv.substr(begin, end - begin));
+    begin = end + 1;
+    ASSERT_LT(row, r.rows.size());
+    ASSERT_EQ(fields.size(), r.columns.size() + 2);
+    EXPECT_EQ(fields[0], r.rows[row].label);
+    for (size_t c = 0; c < r.columns.size(); ++c) {
+      const auto& cell = r.rows[row].cells[c];
+      ASSERT_EQ(fields[c + 1].empty(), !cell.has_value());
+      if (cell.has_value()) {
+        EXPECT_NEAR(std::stod(fields[c + 1]), *cell, 5.1e-7);
+      }
+    }
+  }
+  EXPECT_EQ(row, r.rows.size());
+}
+
+TEST(Reproduce, TextShowsDashesAndNotes) {
+  const std::string text = ReproductionText(Quick("table3"));
+  EXPECT_NE(text.find(" - "), std::string::npos);
+  EXPECT_NE(text.find("  [1] f16 storage is not there yet"), std::string::npos);
+  EXPECT_NE(text.find("404.8"), std::string::npos);
+}
+
+// Elements open and close in turn, and nothing is left unescaped.
+void ExpectWellFormed(const std::string& xml) {
+  std::vector<std::string> open;
+  size_t roots = 0;
+  for (size_t i = 0; i < xml.size();) {
+    if (xml[i] == '&') {
+      const std::string entity = xml.substr(i, xml.find(';', i) - i + 1);
+      EXPECT_TRUE(entity == "&amp;" || entity == "&lt;" || entity == "&gt;")
+          << entity;
+    }
+    if (xml[i] != '<') {
+      ++i;
+      continue;
+    }
+    const size_t end = xml.find('>', i);
+    ASSERT_NE(end, std::string::npos);
+    std::string tag = xml.substr(i + 1, end - i - 1);
+    i = end + 1;
+    EXPECT_EQ(tag.find('<'), std::string::npos) << tag;
+    const std::string name = tag.substr(0, tag.find(' '));
+    if (tag[0] == '/') {
+      ASSERT_FALSE(open.empty());
+      EXPECT_EQ(open.back(), tag.substr(1));
+      open.pop_back();
+    } else if (tag.back() != '/') {
+      roots += open.empty() ? 1 : 0;
+      open.push_back(name);
+    }
+  }
+  EXPECT_TRUE(open.empty());
+  EXPECT_EQ(roots, 1u);
+}
+
+TEST(Reproduce, SvgIsWellFormedFiniteAndSelfContained) {
+  for (const char* name : kNames) {
+    SCOPED_TRACE(name);
+    Reproduction r = Quick(name);
+    r.title += " <&>";
+    const std::string svg = ReproductionSvg(r);
+    ExpectWellFormed(svg);
+    EXPECT_EQ(svg.find("nan"), std::string::npos);
+    EXPECT_EQ(svg.find("inf"), std::string::npos);
+    EXPECT_EQ(svg.find("href"), std::string::npos);
+    const char* mark = r.lines.empty() ? "<rect" : "<polyline";
+    EXPECT_NE(svg.find(mark), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace thimble::reproduce

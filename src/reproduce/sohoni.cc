@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <map>
+
+#include "report/plan_report.h"
+#include "reproduce/figures.h"
+#include "reproduce/printed.h"
+#include "thimble/model.h"
+
+namespace thimble::reproduce {
+namespace {
+
+constexpr const char* kModel = "wrn-28-2";
+constexpr int64_t kBatch = 100;
+
+constexpr const char* kArenaNote =
+    "arena: every byte that is allocated, with workspace, input and statistics;"
+    " the paper counts none of these";
+
+// Plans of the paper's network, which is built once.
+class Planner {
+ public:
+  explicit Planner(const ReproduceOptions& options)
+      : options_(options),
+        model_(BuildModel(
+            kModel, {.batch = kBatch, .images = PresetOf(kModel).images})) {}
+
+  Result<Plan> Make(const std::string& checkpoint, int64_t microbatch) const {
+    if (!model_.ok()) return model_.status();
+    Tell(options_,
+         fmt::format("{}, {}, microbatch {}", kModel, checkpoint, microbatch));
+    return MakePlan(*model_, {.optimizer = kSohoniOptimizer,
+                              .threads = options_.threads,
+                              .microbatch = microbatch,
+                              .checkpoint = checkpoint});
+  }
+
+ private:
+  const ReproduceOptions& options_;
+  Result<Model> model_;
+};
+
+std::optional<double> PaperMb(const Plan& plan,
+                              int64_t PaperBytes::*what = &PaperBytes::total) {
+  if (!plan.paper().has_value()) return std::nullopt;
+  return Mb(plan.paper()->bytes.*what);
+}
+
+std::optional<double> Ratio(std::optional<double> a, std::optional<double> b) {
+  if (!a.has_value() || !b.has_value()) return std::nullopt;
+  return *a / *b;
+}
+
+}  // namespace
+
+Result<Reproduction> Figure1(const ReproduceOptions& options) {
+  auto plan = Planner(options).Make("none", kBatch);
+  if (!plan.ok()) return plan.status();
+  Reproduction figure;
+  figure.name = "fig1";
+  figure.title = fmt::format(
+      "Sohoni et al., figure 1: memory of training, {}, batch {}, f32", kModel,
+      kBatch);
+  figure.columns = {{"paper MB", 1},
+                    {"paper's rule MB", 1},
+                    {"paper's rule %", 1, /*is_drawn=*/false},
+                    {"arena at its peak MB", 1}};
+  figure.notes = {
+      "figure 1 is a pie chart without digits; the total is that of table 3's "
+      "first row",
+      "not counted by the paper",
+      "all that is allocated: the rows above and what placement could not "
+      "avoid",
+      "figure 1(b): Thimble has no DynamicConv transformer yet; the total is "
+      "from table 4's caption"};
+  const auto total = PaperMb(*plan);
+  const auto add = [&](const std::string& label, int64_t PaperBytes::*what,
+                       size_t arena, std::vector<size_t> notes) {
+    const auto rule = what == nullptr ? std::nullopt : PaperMb(*plan, what);
+    auto share = Ratio(rule, total);
+    if (share.has_value()) *share *= 100;
+    figure.rows.push_back({label, {{}, rule, share, Mb(arena)}, notes});
+  };
+  const auto at_peak = [&](Role role) { return plan->peak_bytes(role); };
+  add("model", &PaperBytes::model, at_peak(Role::kParameter), {0});
+  add("optimizer", &PaperBytes::optimizer,
+      at_peak(Role::kGradient) + at_peak(Role::kOptimizerState), {0});
+  add("activations", &PaperBytes::activation,
+      at_peak(Role::kActivation) + at_peak(Role::kActivationGradient), {0});
+  add("workspace", nullptr, at_peak(Role::kWorkspace), {1});
+  add("input", nullptr, at_peak(Role::kInput), {1});
+  add("statistics", nullptr, at_peak(Role::kStatistic), {1});
+  add("total", &PaperBytes::total, plan->arena_bytes(), {0, 2});
+  figure.rows.back().cells[0] = kSohoniWrnTotalMb;
+  figure.rows.push_back(
+      {"DynamicConv, total", {kSohoniDynamicConvTotalMb, {}, {}, {}}, {3}});
+  return figure;
+}
+
+Result<Reproduction> Figure5(const ReproduceOptions& options) {
+  const Planner planner(options);
+  Reproduction figure;
+  figure.name = "fig5";
+  figure.title = fmt::format(
+      "Sohoni et al., figure 5: FLOPs against memory of checkpoint "
+      "strategies, {}, microbatch {}, f32",
+      kModel, kBatch);
+  figure.columns = {{"paper: activations smaller", 1},
+                    {"paper: FLOPs", 2},
+                    {"paper's rule: activations MB", 1},
+                    {"smaller", 2},
+                    {"FLOPs", 3},
+                    {"arena MB", 1},
+                    {"smaller", 2},
+                    {"FLOPs as executed", 3}};
+  figure.notes = {
+      "the figure has no digits; the text gives them for residual-2*",
+      "the text says nearly 50% less for less than 1% more FLOPs",
+      "fused plans never store these outputs, so the arena is that of none",
+      kArenaNote};
+  figure.x_axis = "MB";
+  figure.y_axis = "FLOPs, none = 1";
+  figure.lines = {{"activations by the paper's rule", {}}, {"arena", {}}};
+  std::optional<double> baseline_rule;
+  double baseline_arena = 0;
+  struct Point {
+    const char* letter;
+    const char* checkpoint;
+    std::vector<size_t> notes;
+  };
+  const Point points[] = {{"A", "none", {0, 3}},
+                          {"B", "no-bn", {1, 2}},
+                          {"C", "residual-1*", {0}},
+                          {"D", "residual-2*", {0}}};
+  for (const Point& point : points) {
+    auto plan = planner.Make(point.checkpoint, kBatch);
+    if (!plan.ok()) return plan.status();
+    const auto rule = PaperMb(*plan, &PaperBytes::activation);
+    const double arena = Mb(plan->arena_bytes());
+    if (!baseline_rule.has_value()) {
+      baseline_rule = rule;
+      baseline_arena = arena;
+    }
+    ReproductionRow row{fmt::format("({}) {}", point.letter, point.checkpoint),
+                        {{},
+                         {},
+                         rule,
+                         Ratio(baseline_rule, rule),
+                         plan->paper()->flops_ratio,
+                         arena,
+                         baseline_arena / arena,
+                         report::FlopsRatio(*plan)},
+                        point.notes};
+    if (point.letter[0] == 'D') {
+      row.cells[0] = kSohoniResidual2Reduction;
+      row.cells[1] = kSohoniResidual2Flops;
+    }
+    figure.rows.push_back(std::move(row));
+    figure.lines[0].points.emplace_back(*rule, plan->paper()->flops_ratio);
+    figure.lines[1].points.emplace_back(arena, report::FlopsRatio(*plan));
+  }
+  return figure;
+}
+
+Result<Reproduction> Table3(const ReproduceOptions& options) {
+  if (!options.memory_only) {
+    return Status::Usage(
+        "table3 has accuracies, which only training can tell; ask for its "
+        "memory with --memory-only");
+  }
+  const Planner planner(options);
+  Reproduction table;
+  table.name = "table3";
+  table.title =
+      fmt::format("Sohoni et al., table 3: memory of training {}, batch {}",
+                  kModel, kBatch);
+  table.columns = {{"paper MB", 1},        {"paper: smaller", 1, false},
+                   {"paper's rule MB", 1}, {"smaller", 1, false},
+                   {"arena MB", 1},        {"smaller", 1, false}};
+  table.notes = {"f16 storage is not there yet", "nor are sparse weights",
+                 "not in the paper's table: what f32 gives here with its other "
+                 "settings",
+                 kArenaNote};
+  std::optional<double> baseline_rule;
+  std::optional<double> baseline_arena;
+  // Microbatches and strategies to plan in f32, each once.
+  std::map<int, std::string, std::greater<>> in_f32;
+  const auto plan_row = [&](ReproductionRow& row, const std::string& checkpoint,
+                            int microbatch) -> Status {
+    auto plan = planner.Make(checkpoint, microbatch);
+    if (!plan.ok()) return plan.status();
+    row.cells[2] = PaperMb(*plan);
+    row.cells[4] = Mb(plan->arena_bytes());
+    if (!baseline_rule.has_value()) {
+      baseline_rule = row.cells[2];
+      baseline_arena = row.cells[4];
+    }
+    row.cells[3] = Ratio(baseline_rule, row.cells[2]);
+    row.cells[5] = Ratio(baseline_arena, row.cells[4]);
+    return Status::Ok();
+  };
+  for (const SohoniTable3Row& printed : kSohoniTable3) {
+    ReproductionRow row;
+    row.label = fmt::format("{}, {}, microbatch {}, {}% nonzero",
+                            printed.is_f16 ? "f16" : "f32", printed.checkpoint,
+                            printed.microbatch, printed.nonzero_percent);
+    row.cells = {printed.total_mb, printed.reduction, {}, {}, {}, {}};
+    if (printed.is_f16) {
+      row.notes = {0};
+      if (printed.nonzero_percent < 100) row.notes.push_back(1);
+      in_f32[printed.microbatch] = printed.checkpoint;
+    } else {
+      row.notes = {3};
+      Status status = plan_row(row, printed.checkpoint, printed.microbatch);
+      if (!status.ok()) return status;
+    }
+    table.rows.push_back(std::move(row));
+  }
+  for (const auto& [microbatch, checkpoint] : in_f32) {
+    ReproductionRow row;
+    row.label = fmt::format("f32, {}, microbatch {}, 100% nonzero", checkpoint,
+                            microbatch);
+    row.cells.resize(table.columns.size());
+    row.notes = {2};
+    Status status = plan_row(row, checkpoint, microbatch);
+    if (!status.ok()) return status;
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+}  // namespace thimble::reproduce
