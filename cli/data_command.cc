@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "commands.h"
+#include "options.h"
 #include "thimble/data.h"
 #include "thimble/size.h"
 
@@ -99,10 +100,12 @@ Command AddDataCommand(CLI::App& app) {
   get->add_option("NAME", flags->name, "cifar10")->required();
   get->add_option("--from", flags->fetch.from,
                   "The archive's address (http or https), the archive, or a "
-                  "folder of its files (default: the publisher's address)");
+                  "folder of its files (default: the publisher's address)")
+      ->check(CheckNotEmpty);
   get->add_option("--sums", flags->fetch.sums,
                   "Other SHA-256 sums to check, in a file as sha256sum writes "
-                  "it (default: those of the published files)");
+                  "it (default: those of the published files)")
+      ->check(CheckNotEmpty);
   get->footer(
       "Example:\n"
       "  thimble data get cifar10\n"
@@ -111,7 +114,8 @@ Command AddDataCommand(CLI::App& app) {
       "where\nit stopped when the command is given again.");
   for (CLI::App* each : {list, get}) {
     each->add_option("--data-dir", flags->data_dir,
-                     "The set's own folder (default: in the user's cache)");
+                     "The set's own folder (default: in the user's cache)")
+        ->check(CheckNotEmpty);
   }
   return [flags, list] { return list->parsed() ? List(*flags) : Get(*flags); };
 }

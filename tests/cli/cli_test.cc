@@ -65,6 +65,41 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
       2, "--steps");
 }
 
+TEST(Cli, RefusesEmptyValuesAsOfAnUnsetShellVariable) {
+  const Args train = {"train", "mlp", "--data", "synthetic", "--steps", "2"};
+  for (const char* option : {"--out", "--log", "--budget", "--data-dir",
+                             "--schedule", "--augment", "--checkpoint"}) {
+    ExpectRefused(train + Args{option, ""}, 2,
+                  std::string(option) + ": its value is empty");
+  }
+  ExpectRefused({"eval", "--from", "", "--data", "synthetic"}, 2, "--from");
+  ExpectRefused({"data", "get", "cifar10", "--from", ""}, 2, "--from");
+}
+
+TEST(Cli, RefusesNegativeCountsInAPlainSentence) {
+  const Args train = {"train", "mlp", "--data", "synthetic", "--steps", "2"};
+  for (const char* option : {"--validation", "--warmup"}) {
+    for (const char* value : {"-1", "1.5", "9999999999999999999"}) {
+      ExpectRefused(train + Args{option, value}, 2,
+                    std::string(option) + ": '" + value +
+                        "' is no whole number from 0 up to 10^18");
+    }
+  }
+}
+
+TEST(Cli, TakesF32AndSaysThatOtherPrecisionsAreNotThere) {
+  const Args plan = {"plan", "mlp", "--json"};
+  EXPECT_EQ(RunCli(plan + Args{"--precision", "f32"}).out, RunCli(plan).out);
+  EXPECT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--steps", "1",
+                    "--precision", "f32", "--checkpoint", "none"})
+                .exit_code,
+            0);
+  for (const char* other : {"f16", "bf16", "f8", ""}) {
+    ExpectRefused(plan + Args{"--precision", other}, 2,
+                  "only f32 is there so far");
+  }
+}
+
 TEST(Cli, HelpHasAnExampleForEveryCommand) {
   for (const Args& command : {Args{},
                               {"plan"},
