@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 
 #include "commands.h"
@@ -25,9 +24,8 @@ int List(const DataCommandFlags& flags) {
     // --data-dir is one set's folder; each is looked for as `train` would.
     const std::string folder = LocateDataset(
         known.name, {.data_dir = flags.data_dir, .cache_dir = {}});
-    const bool computed = std::strcmp(known.name, "synthetic") == 0;
-    std::printf("%-14s %s\n%-14s %s\n", known.name, known.description, "",
-                computed         ? "always there"
+    std::printf("%-16s %s\n%-16s %s\n", known.name, known.description, "",
+                known.computed   ? "always there"
                 : folder.empty() ? "not here"
                                  : ("in " + folder).c_str());
   }
