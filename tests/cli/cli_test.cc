@@ -360,6 +360,33 @@ TEST(Cli, EvalCountsEveryTestImageWhateverTheBatch) {
   }
 }
 
+TEST(Cli, EvalRefusesDamagedWeightsAndTakesThoseWithoutAChecksum) {
+  TestFolder folder;
+  const std::string run = folder.File("run");
+  ASSERT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--steps", "2",
+                    "--out", run})
+                .exit_code,
+            0);
+  const Args eval = {"eval", "--from", run, "--data", "synthetic", "--json"};
+  const std::string path = run + "/weights.safetensors";
+  const std::string good = ReadWholeFile(path);
+  // A bit in the middle of the tensors, and of the last one.
+  for (size_t at : {good.size() / 2, good.size() - 2}) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    WriteTestFile(path, bad);
+    ExpectRefused(eval, 1, path + " is damaged: its checksum");
+  }
+  // Another key of the same length: as if there were no checksum.
+  std::string foreign = good;
+  const size_t key = foreign.find("\"sha256\"");
+  ASSERT_NE(key, std::string::npos);
+  foreign.replace(key, 8, "\"shaXXX\"");
+  foreign.back() = static_cast<char>(foreign.back() ^ 1);
+  WriteTestFile(path, foreign);
+  EXPECT_EQ(RunCli(eval).exit_code, 0);
+}
+
 TEST(Cli, TheLogTellsTheWholeRun) {
   TestFolder folder;
   const std::string log = folder.File("log.jsonl");
