@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 #include "report/plan_report.h"
 #include "reproduce/figures.h"
