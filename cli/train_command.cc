@@ -185,7 +185,7 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   command
       .add_option("--out", train.out_dir,
                   "Folder for the weights (safetensors), written after each "
-                  "epoch and on Ctrl-C; one run at a time")
+                  "epoch and on Ctrl-C")
       ->check(CheckNotEmpty);
   command.add_flag("--resume", train.resume,
                    "Go on from the checkpoint in --out, bit for bit; start "

@@ -98,8 +98,10 @@ TEST(Resume, AppendsToALogOnANewLine) {
   for (const std::string& before : {whole, torn, std::string()}) {
     WriteTestFile(log, before);
     Finish(args);
-    const std::string end = before == torn ? "\n" : "";
-    EXPECT_EQ(ReadTestFile(log).rfind(before + end + resumed, 0), 0u)
+    std::string want = before;
+    want += before == torn ? "\n" : "";
+    want += resumed;
+    EXPECT_EQ(ReadTestFile(log).rfind(want, 0), 0u)
         << ReadTestFile(log).substr(before.size());
   }
 }
