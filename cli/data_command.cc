@@ -3,10 +3,10 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 
 #include "commands.h"
+#include "options.h"
 #include "thimble/data.h"
 #include "thimble/size.h"
 
@@ -24,9 +24,8 @@ int List(const DataCommandFlags& flags) {
     // --data-dir is one set's folder; each is looked for as `train` would.
     const std::string folder = LocateDataset(
         known.name, {.data_dir = flags.data_dir, .cache_dir = {}});
-    const bool computed = std::strcmp(known.name, "synthetic") == 0;
-    std::printf("%-14s %s\n%-14s %s\n", known.name, known.description, "",
-                computed         ? "always there"
+    std::printf("%-16s %s\n%-16s %s\n", known.name, known.description, "",
+                known.computed   ? "always there"
                 : folder.empty() ? "not here"
                                  : ("in " + folder).c_str());
   }
@@ -99,10 +98,12 @@ Command AddDataCommand(CLI::App& app) {
   get->add_option("NAME", flags->name, "cifar10")->required();
   get->add_option("--from", flags->fetch.from,
                   "The archive's address (http or https), the archive, or a "
-                  "folder of its files (default: the publisher's address)");
+                  "folder of its files (default: the publisher's address)")
+      ->check(CheckNotEmpty);
   get->add_option("--sums", flags->fetch.sums,
                   "Other SHA-256 sums to check, in a file as sha256sum writes "
-                  "it (default: those of the published files)");
+                  "it (default: those of the published files)")
+      ->check(CheckNotEmpty);
   get->footer(
       "Example:\n"
       "  thimble data get cifar10\n"
@@ -111,7 +112,8 @@ Command AddDataCommand(CLI::App& app) {
       "where\nit stopped when the command is given again.");
   for (CLI::App* each : {list, get}) {
     each->add_option("--data-dir", flags->data_dir,
-                     "The set's own folder (default: in the user's cache)");
+                     "The set's own folder (default: in the user's cache)")
+        ->check(CheckNotEmpty);
   }
   return [flags, list] { return list->parsed() ? List(*flags) : Get(*flags); };
 }

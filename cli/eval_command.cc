@@ -53,7 +53,8 @@ Command AddEvalCommand(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("eval", "Test weights that `train --out` wrote");
   command->add_option("--from", flags->from, "The folder given to --out")
-      ->required();
+      ->required()
+      ->check(CheckNotEmpty);
   AddDataFlags(*command, flags->data, /*required=*/true);
   AddValidationFlag(*command, flags->data);
   command

@@ -18,7 +18,26 @@ std::string ModelList() {
   return text;
 }
 
+// Storage below f32 has its place in plans and logs, but no kernels.
+std::string CheckPrecision(const std::string& text) {
+  if (text == "f32") return {};
+  return "'" + text + "' cannot be had: only f32 is there so far";
+}
+
 }  // namespace
+
+std::string CheckNotEmpty(const std::string& text) {
+  if (!text.empty()) return {};
+  return "its value is empty; is a shell variable not set?";
+}
+
+std::string CheckCount(const std::string& text) {
+  const bool digits = !text.empty() &&
+                      text.find_first_not_of("0123456789") == std::string::npos;
+  return digits && text.size() <= 18
+             ? std::string()
+             : "'" + text + "' is no whole number from 0 up to 10^18";
+}
 
 void AddThreadsFlag(CLI::App& app, int& threads) {
   app.add_option("--threads", threads,
@@ -30,7 +49,8 @@ void AddThreadsFlag(CLI::App& app, int& threads) {
 void AddBudgetFlag(CLI::App& app, std::string& budget) {
   app.add_option("--budget", budget,
                  "Take no more than this, e.g. 6.7MB, 8MiB, 500kB; what cannot "
-                 "fit is refused");
+                 "fit is refused")
+      ->check(CheckNotEmpty);
 }
 
 void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
@@ -48,6 +68,9 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                  "--microbatch, but all in one pass; a divisor of it (default: "
                  "no groups)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  app.add_option("--precision", flags.precision,
+                 "What tensors are stored in: f32, the only one so far")
+      ->check(CheckPrecision);
   AddThreadsFlag(app, flags.threads);
   AddBudgetFlag(app, flags.budget);
   app.add_option("--checkpoint", flags.checkpoint,
@@ -55,7 +78,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                  "backward pass: none (default), no-bn, every-M, residual-M, "
                  "residual-M* (or residual-Ms), sqrt, recursive-K, revolve, or "
                  "auto (default with --budget): the least work that fits. "
-                 "Results do not depend on it; memory and time do");
+                 "Results do not depend on it; memory and time do")
+      ->check(CheckNotEmpty);
   app.add_option("--momentum", flags.optimizer.momentum,
                  "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
   app.add_option("--weight-decay", flags.optimizer.weight_decay,
@@ -74,16 +98,18 @@ void AddDataFlags(CLI::App& app, DataFlags& flags, bool required) {
                  "A data set's name (" + names +
                      "), or a folder with MNIST-like IDX files or the six "
                      ".bin files of CIFAR-10")
-      ->required(required);
+      ->required(required)
+      ->check(CheckNotEmpty);
   app.add_option("--data-dir", flags.data_dir,
-                 "Where the files of a named data set are");
+                 "Where the files of a named data set are")
+      ->check(CheckNotEmpty);
 }
 
 void AddValidationFlag(CLI::App& app, DataFlags& flags) {
   app.add_option("--validation", flags.validation,
                  "Hold out this many training images, always the same, and "
                  "test on them instead of the test images (default 0)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CheckCount);
 }
 
 int ThreadsOrDefault(int threads) {

@@ -21,7 +21,8 @@ struct PlanFlags {
   int64_t batch = 100;
   int64_t microbatch = 0;   // 0: the batch
   int64_t ghost_batch = 0;  // 0: none
-  int threads = 0;          // 0: one per CPU
+  std::string precision = "f32";
+  int threads = 0;  // 0: one per CPU
   std::string budget;
   std::string checkpoint;  // empty: auto with a budget, else none
   OptimizerSpec optimizer{
@@ -33,6 +34,12 @@ struct DataFlags {
   std::string data_dir;
   int64_t validation = 0;  // images held out of training
 };
+
+// Checks of an option's text: empty, or what is wrong with it. An empty value
+// is mostly a shell variable that is not set, and must not mean "not given".
+std::string CheckNotEmpty(const std::string& text);
+// Whole numbers from 0 on.
+std::string CheckCount(const std::string& text);
 
 void AddPlanFlags(CLI::App& app, PlanFlags& flags);
 void AddThreadsFlag(CLI::App& app, int& threads);

@@ -153,20 +153,22 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
         const bool fits = *end == '\0' && rate > 0 && std::isfinite(rate);
         return fits ? std::string() : text + " is no number above 0";
       });
-  command.add_option(
-      "--schedule", flags.schedule,
-      "constant, cosine, or steps:0.5=0.2,0.75=0.04 (from half of the run on "
-      "0.2 of the rate, …; default: the model's own)");
+  command
+      .add_option("--schedule", flags.schedule,
+                  "constant, cosine, or steps:0.5=0.2,0.75=0.04 (from half of "
+                  "the run on 0.2 of the rate, …; default: the model's own)")
+      ->check(CheckNotEmpty);
   command
       .add_option("--warmup", flags.warmup_steps,
                   "Steps in which the rate rises linearly (default: the "
                   "model's own, 0 for most)")
-      ->check(CLI::NonNegativeNumber);
-  command.add_option(
-      "--augment", flags.augment,
-      "none, or crop-flip: shifted by up to 4 pixels with reflection, and "
-      "mirrored in half of the cases (default: crop-flip for CIFAR-10, none "
-      "for the others)");
+      ->check(CheckCount);
+  command
+      .add_option("--augment", flags.augment,
+                  "none, or crop-flip: shifted by up to 4 pixels with "
+                  "reflection, and mirrored in half of the cases (default: "
+                  "crop-flip for CIFAR-10, none for the others)")
+      ->check(CheckNotEmpty);
   command
       .add_option("--seed", train.seed,
                   "Of weights, order and augmentation (default 1); same "
@@ -180,13 +182,16 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
       });
   command.add_flag("--keep-last", train.keep_last,
                    "Train on a last partial batch too, instead of dropping it");
-  command.add_option("--out", train.out_dir,
-                     "Folder for the weights (safetensors), written after each "
-                     "epoch and on Ctrl-C");
+  command
+      .add_option("--out", train.out_dir,
+                  "Folder for the weights (safetensors), written after each "
+                  "epoch and on Ctrl-C; one run at a time")
+      ->check(CheckNotEmpty);
   command.add_flag("--resume", train.resume,
                    "Go on from the checkpoint in --out, bit for bit; start "
                    "anew where there is none");
-  command.add_option("--log", train.log_path, "File for JSON lines");
+  command.add_option("--log", train.log_path, "File for JSON lines")
+      ->check(CheckNotEmpty);
   command.add_flag("--poison", train.poison,
                    "Debugging: fill expired buffers with NaNs; slower, same "
                    "results");

@@ -24,10 +24,11 @@ target_link_libraries(thimble_flags INTERFACE Threads::Threads)
 add_library(thimble_fmt STATIC ${PROJECT_SOURCE_DIR}/src/base/fmt.cc)
 target_link_libraries(thimble_fmt PRIVATE thimble_flags)
 
-# With sanitizers headers take most of the time: a target's sources are compiled
-# as one. So names in its anonymous namespaces must differ between its files.
+# Headers take most of the time: with THIMBLE_UNITY a target's sources are
+# compiled as one. So names in its anonymous namespaces must differ between its
+# files.
 function(thimble_unity TARGET)
-  if(THIMBLE_SANITIZE)
+  if(THIMBLE_UNITY OR THIMBLE_SANITIZE)
     set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   endif()
 endfunction()
@@ -49,7 +50,8 @@ add_custom_target(tsan_tests)
 
 # thimble_test(NAME SOURCES a_test.cc … DEPENDS base … [PRIVATE_LIBS …] [LABELS tsan …])
 # Makes the executable NAME and registers it with ctest. Labels that scripts/test
-# knows: tsan (also run under ThreadSanitizer), long (only run with --long).
+# knows: tsan (also run under ThreadSanitizer), long (only run with --long), plain
+# (not under AddressSanitizer).
 function(thimble_test NAME)
   if(NOT THIMBLE_TESTS)
     return()

@@ -97,6 +97,7 @@ struct DataOptions {
 struct DatasetSummary {
   const char* name;
   const char* description;
+  bool computed;  // has no files, so is always there
 };
 
 // What OpenDataset knows by name.

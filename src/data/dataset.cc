@@ -20,15 +20,19 @@ constexpr char kSyntheticCifar[] = "synthetic-cifar";
 constexpr std::array<DatasetSummary, 4> kKnown = {
     {{kCifar10,
       "50,000 + 10,000 colour photographs, 32 x 32, 10 classes; get it with "
-      "`thimble data get cifar10`"},
+      "`thimble data get cifar10`",
+      false},
      {kFashionMnist,
       "60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes; Debian "
-      "package dataset-fashion-mnist"},
+      "package dataset-fashion-mnist",
+      false},
      {kSynthetic,
-      "4,096 + 1,000 computed grey images, 28 x 28, 10 classes; no files"},
+      "4,096 + 1,000 computed grey images, 28 x 28, 10 classes; no files",
+      true},
      {kSyntheticCifar,
       "4,096 + 1,000 computed colour images, 32 x 32, 10 classes, like "
-      "CIFAR-10; no files"}}};
+      "CIFAR-10; no files",
+      true}}};
 
 // Where Debian's package dataset-fashion-mnist puts its files.
 constexpr char kDebianFolder[] = "/usr/share/datasets/fashion-mnist";

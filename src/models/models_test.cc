@@ -45,6 +45,21 @@ TEST(Models, UnknownNamesAndImpossibleShapesAreRefused) {
   }
 }
 
+TEST(Models, RefusedWideNetworksLearnTheLimits) {
+  for (const char* name :
+       {"wrn-6010-2", "wrn-28-100.5", "wrn-28-0.03", "wrn-11-2"}) {
+    const std::string says =
+        BuildModel(name, {.batch = 1, .images = kCifar}).status().message();
+    for (const char* limit : {"at most 6004", "K of at most 100",
+                              "at least one of 16*K channels"}) {
+      EXPECT_NE(says.find(limit), std::string::npos) << says;
+    }
+  }
+  for (const char* name : {"wrn-10-100", "wrn-10-0.04"}) {
+    EXPECT_TRUE(BuildModel(name, {.batch = 1, .images = kCifar}).ok()) << name;
+  }
+}
+
 TEST(Models, PresetsFollowThePaper) {
   EXPECT_EQ(PresetOf("wrn-28-2").learning_rate, 0.05);
   EXPECT_EQ(PresetOf("wrn-28-0.5").learning_rate, 0.1);

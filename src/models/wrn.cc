@@ -45,8 +45,9 @@ Result<std::optional<WrnShape>> ParseWrnName(const std::string& name) {
       shape.width > kMaxWidth || std::lround(16 * shape.width) < 1) {
     return Status::Usage(fmt::format(
         "'{}' is no wide residual network; use wrn-D-K with D = 6n+4 (10, 16, "
-        "22, 28, …) and K > 0, e.g. wrn-28-2 or wrn-16-0.75",
-        name));
+        "22, 28, …, at most {}) and K of at most {} that leaves at least one "
+        "of 16*K channels, e.g. wrn-28-2 or wrn-16-0.75",
+        name, kMaxDepth, kMaxWidth));
   }
   return std::optional<WrnShape>(shape);
 }

@@ -26,7 +26,7 @@ struct WrnShape {
 };
 
 // Reads "wrn-28-2" or "wrn-16-0.75"; nothing for names of other models, an
-// error for a depth that is not 6n+4 or a width that is not positive.
+// error that states the limits for a depth or width outside of them.
 Result<std::optional<WrnShape>> ParseWrnName(const std::string& name);
 
 Result<Model> BuildWrn(const std::string& name, const WrnShape& shape,

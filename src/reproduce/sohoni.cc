@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 #include "report/plan_report.h"
 #include "reproduce/figures.h"
@@ -96,7 +97,8 @@ Result<Reproduction> Figure1(const ReproduceOptions& options) {
     const auto rule = what == nullptr ? std::nullopt : PaperMb(*plan, what);
     auto share = Ratio(rule, total);
     if (share.has_value()) *share *= 100;
-    figure.rows.push_back({label, {{}, rule, share, Mb(arena)}, notes});
+    figure.rows.push_back(
+        {label, {{}, rule, share, Mb(arena)}, std::move(notes)});
   };
   const auto at_peak = [&](Role role) { return plan->peak_bytes(role); };
   add("model", &PaperBytes::model, at_peak(Role::kParameter), {0});

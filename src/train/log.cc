@@ -41,6 +41,18 @@ std::string_view Line(char (&buffer)[kLineBytes], const Parts&... parts) {
   return {buffer, static_cast<size_t>(out - buffer)};
 }
 
+// Whether the last line lacks its end: the disk was full, or the process was
+// killed while it wrote.
+bool EndsInsideALine(const std::string& path) {
+  const auto file = OpenForReading(path);
+  if (!file.ok()) return false;
+  const auto stamp = StampOf(*file);
+  std::byte last{};
+  return stamp.ok() && stamp->bytes > 0 &&
+         ReadFullyAt(*file, {&last, 1}, stamp->bytes - 1).ok() &&
+         last != std::byte{'\n'};
+}
+
 }  // namespace
 
 Result<Log> Log::Open(const std::string& path, bool append) {
@@ -54,7 +66,9 @@ Result<Log> Log::Open(const std::string& path, bool append) {
         "is writable",
         path, std::strerror(errno)));
   }
-  return Log(FileDescriptor(fd, path));
+  Log log(FileDescriptor(fd, path));
+  if (append && EndsInsideALine(path)) log.WriteLine("\n");
+  return log;
 }
 
 void Log::WriteLine(std::string_view line) {

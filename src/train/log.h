@@ -16,8 +16,8 @@ namespace thimble::train {
 
 class Log {
  public:
-  // Truncates `path`, or appends to it; an empty path makes a log that drops
-  // everything.
+  // Truncates `path`, or appends to it, on a new line even where the last one
+  // was cut short; an empty path makes a log that drops everything.
   static Result<Log> Open(const std::string& path, bool append);
 
   // `plan_json` is one JSON object.

@@ -303,15 +303,18 @@ class Run {
     return Status::Ok();
   }
 
-  Status Save() {
-    if (options_.out_dir.empty()) return Status::Ok();
+  Status SaveWeights() {
     const train::WeightsInfo info{
         plan_.model(),
         data_.spec(),
         {data_.mean().begin(), data_.mean().end()},
         {data_.stddev().begin(), data_.stddev().end()}};
-    TH_RETURN_IF_ERROR(
-        train::SaveWeights(options_.out_dir, *session_, info, now_.step));
+    return train::SaveWeights(options_.out_dir, *session_, info, now_.step);
+  }
+
+  Status Save() {
+    if (options_.out_dir.empty()) return Status::Ok();
+    TH_RETURN_IF_ERROR(SaveWeights());
     TH_RETURN_IF_ERROR(
         train::SaveCheckpoint(options_.out_dir, *session_, now_, Settings()));
     saved_ = true;
@@ -328,6 +331,11 @@ class Run {
   }
 
   Result<TrainSummary> Finish() {
+    // A resumed run that found nothing left to do has only read its checkpoint;
+    // the weights that it reports may have been removed, or be of another step.
+    if (summary_.resumed_step > 0 && !saved_) {
+      TH_RETURN_IF_ERROR(SaveWeights());
+    }
     summary_.stopped = Stopped();
     summary_.steps = now_.step;
     summary_.best_test_accuracy = now_.best_test_accuracy;

@@ -14,6 +14,9 @@
 namespace thimble::train {
 namespace {
 
+// Metadata: WeightsSha256 of the tensors.
+constexpr const char* kChecksum = "sha256";
+
 std::string JoinFloats(const std::vector<float>& values) {
   return fmt::format("{:.9g}", fmt::join(values, ","));
 }
@@ -66,7 +69,8 @@ Status SaveWeights(const std::string& dir, Session& session,
                            {"classes", std::to_string(info.images.classes)},
                            {"mean", JoinFloats(info.mean)},
                            {"stddev", JoinFloats(info.stddev)},
-                           {"steps", std::to_string(steps)}});
+                           {"steps", std::to_string(steps)},
+                           {kChecksum, WeightsSha256(session)}});
 }
 
 Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
@@ -108,7 +112,14 @@ Status LoadWeights(const std::string& dir, Session& session) {
   for (ValueId v : ModelState(session.plan())) {
     TH_RETURN_IF_ERROR(ReadTensorInto(reader, session, v));
   }
-  return Status::Ok();
+  const auto sum = reader.metadata().find(kChecksum);
+  if (sum == reader.metadata().end() || sum->second == WeightsSha256(session)) {
+    return Status::Ok();
+  }
+  return Status::Failed(fmt::format(
+      "{} is damaged: its checksum does not fit its tensors; use a good copy, "
+      "or `thimble train --resume` to write it again from the checkpoint",
+      reader.path()));
 }
 
 std::string WeightsSha256(Session& session) {

@@ -33,7 +33,8 @@ Status SaveWeights(const std::string& dir, Session& session,
 Result<WeightsInfo> ReadWeightsInfo(const std::string& dir);
 
 // Every parameter and statistic of the session's plan must be in the file with
-// its shape.
+// its shape. A checksum in the metadata must fit; files without one are taken
+// as they are.
 Status LoadWeights(const std::string& dir, Session& session);
 
 // Over parameters and running statistics, in the plan's order.

@@ -68,6 +68,41 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
       2, "--steps");
 }
 
+TEST(Cli, RefusesEmptyValuesAsOfAnUnsetShellVariable) {
+  const Args train = {"train", "mlp", "--data", "synthetic", "--steps", "2"};
+  for (const char* option : {"--out", "--log", "--budget", "--data-dir",
+                             "--schedule", "--augment", "--checkpoint"}) {
+    ExpectRefused(train + Args{option, ""}, 2,
+                  std::string(option) + ": its value is empty");
+  }
+  ExpectRefused({"eval", "--from", "", "--data", "synthetic"}, 2, "--from");
+  ExpectRefused({"data", "get", "cifar10", "--from", ""}, 2, "--from");
+}
+
+TEST(Cli, RefusesNegativeCountsInAPlainSentence) {
+  const Args train = {"train", "mlp", "--data", "synthetic", "--steps", "2"};
+  for (const char* option : {"--validation", "--warmup"}) {
+    for (const char* value : {"-1", "1.5", "9999999999999999999"}) {
+      ExpectRefused(train + Args{option, value}, 2,
+                    std::string(option) + ": '" + value +
+                        "' is no whole number from 0 up to 10^18");
+    }
+  }
+}
+
+TEST(Cli, TakesF32AndSaysThatOtherPrecisionsAreNotThere) {
+  const Args plan = {"plan", "mlp", "--json"};
+  EXPECT_EQ(RunCli(plan + Args{"--precision", "f32"}).out, RunCli(plan).out);
+  EXPECT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--steps", "1",
+                    "--precision", "f32", "--checkpoint", "none"})
+                .exit_code,
+            0);
+  for (const char* other : {"f16", "bf16", "f8", ""}) {
+    ExpectRefused(plan + Args{"--precision", other}, 2,
+                  "only f32 is there so far");
+  }
+}
+
 TEST(Cli, HelpHasAnExampleForEveryCommand) {
   for (const Args& command : {Args{},
                               {"plan"},
@@ -373,6 +408,33 @@ TEST(Cli, EvalCountsEveryTestImageWhateverTheBatch) {
     EXPECT_EQ(LastLine(eval.out)["test_accuracy"], summary["test_accuracy"]);
     EXPECT_EQ(LastLine(eval.out)["weights_sha256"], summary["weights_sha256"]);
   }
+}
+
+TEST(Cli, EvalRefusesDamagedWeightsAndTakesThoseWithoutAChecksum) {
+  TestFolder folder;
+  const std::string run = folder.File("run");
+  ASSERT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--steps", "2",
+                    "--out", run})
+                .exit_code,
+            0);
+  const Args eval = {"eval", "--from", run, "--data", "synthetic", "--json"};
+  const std::string path = run + "/weights.safetensors";
+  const std::string good = ReadWholeFile(path);
+  // A bit in the middle of the tensors, and of the last one.
+  for (size_t at : {good.size() / 2, good.size() - 2}) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    WriteTestFile(path, bad);
+    ExpectRefused(eval, 1, path + " is damaged: its checksum");
+  }
+  // Another key of the same length: as if there were no checksum.
+  std::string foreign = good;
+  const size_t key = foreign.find("\"sha256\"");
+  ASSERT_NE(key, std::string::npos);
+  foreign.replace(key, 8, "\"shaXXX\"");
+  foreign.back() = static_cast<char>(foreign.back() ^ 1);
+  WriteTestFile(path, foreign);
+  EXPECT_EQ(RunCli(eval).exit_code, 0);
 }
 
 TEST(Cli, TheLogTellsTheWholeRun) {

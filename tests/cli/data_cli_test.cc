@@ -140,6 +140,18 @@ TEST_F(DataCli, DownloadsUnpacksAndThenHasNothingToDo) {
   EXPECT_TRUE(Has(RunCli({"data", "list"}).out, "in " + target_));
 }
 
+TEST_F(DataCli, ListsComputedSetsAsAlwaysThere) {
+  const std::string list = RunCli({"data", "list"}).out;
+  for (const std::string name : {"synthetic ", "synthetic-cifar "}) {
+    const size_t entry = list.find("\n" + name);
+    ASSERT_NE(entry, std::string::npos) << list;
+    const size_t second = list.find('\n', entry + 1) + 1;
+    EXPECT_TRUE(Has(list.substr(second, list.find('\n', second) - second),
+                    "always there"))
+        << list;
+  }
+}
+
 TEST_F(DataCli, GoesOnFromWhatABrokenDownloadLeft) {
   const Server server(served_, log_, {"--break-after", "1000"});
   const CliResult broken = Get(server.Url(kArchive));

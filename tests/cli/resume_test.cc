@@ -72,6 +72,38 @@ TEST(Resume, OfAFinishedRunReportsItAgain) {
   EXPECT_EQ(again["best_test_accuracy"], first["best_test_accuracy"]);
 }
 
+TEST(Resume, OfAFinishedRunWritesItsWeightsAgain) {
+  TestFolder folder;
+  const Args args = TrainArgs(folder.File("run"), "1");
+  Finish(args);
+  const std::string path = folder.File("run") + "/weights.safetensors";
+  const std::string good = ReadTestFile(path);
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  Finish(args);
+  EXPECT_TRUE(ReadTestFile(path) == good);
+  WriteTestFile(path, "damaged");
+  Finish(args);
+  EXPECT_TRUE(ReadTestFile(path) == good);
+}
+
+TEST(Resume, AppendsToALogOnANewLine) {
+  TestFolder folder;
+  const std::string log = folder.File("log.jsonl");
+  Args args = TrainArgs(folder.File("run"), "1");
+  args.insert(args.end(), {"--log", log});
+  Finish(args);
+  const std::string whole = ReadTestFile(log);
+  const std::string torn = whole.substr(0, whole.size() - 20);
+  const std::string resumed = "{\"event\":\"resume\",\"step\":64}\n";
+  for (const std::string& before : {whole, torn, std::string()}) {
+    WriteTestFile(log, before);
+    Finish(args);
+    const std::string end = before == torn ? "\n" : "";
+    EXPECT_EQ(ReadTestFile(log).rfind(before + end + resumed, 0), 0u)
+        << ReadTestFile(log).substr(before.size());
+  }
+}
+
 TEST(Resume, RefusesOtherSettingsAndDamagedFiles) {
   TestFolder folder;
   const Args args = TrainArgs(folder.File("run"), "1");
