@@ -56,7 +56,7 @@ Command AddReproduceCommand(CLI::App& app) {
                     "Leave out what only training can tell (table3 needs it)");
   command->add_flag("--quick", flags->options.quick,
                     "Smaller networks for chen-resnet and chen-lstm, whose "
-                    "plans take minutes");
+                    "plans take a minute or so");
   command
       ->add_option("--threads", flags->options.threads,
                    "Threads to plan workspace for (default 2)")

@@ -28,7 +28,6 @@ constexpr Ablation kAblation[] = {
     {"sublinear, fused ops", "sqrt", true, true, true},
 };
 constexpr size_t kSharing = 2;
-constexpr size_t kDropNorms = 3;
 constexpr size_t kSublinear = 4;
 
 bool IsFeatureMap(Role role) {
@@ -217,12 +216,12 @@ Result<Reproduction> ChenLstm(const ReproduceOptions& options) {
   // There is no norm to drop, and nothing that fuses.
   const size_t ablations[] = {0, 1, kSharing, kSublinear};
   std::optional<size_t> linear;
-  const auto paper = [&](const Member&, size_t ablation,
+  const auto paper = [&](const Member& member, size_t ablation,
                          const AblationBytes& bytes) {
     std::vector<std::optional<double>> cells(2);
     if (ablation == kSharing) linear = bytes.feature_maps;
     if (ablation == kSublinear) {
-      cells[0] = kChenLstmReduction;
+      if (member.size == kChenLstmSteps) cells[0] = kChenLstmReduction;
       cells[1] = static_cast<double>(*linear) /
                  static_cast<double>(bytes.feature_maps);
     }
@@ -233,7 +232,7 @@ Result<Reproduction> ChenLstm(const ReproduceOptions& options) {
   for (size_t i = 0; i < figure.rows.size(); ++i) {
     const size_t ablation = ablations[i % std::size(ablations)];
     figure.rows[i].notes.push_back(kAblation[ablation].sharing ? 0 : 1);
-    if (figure.rows[i].cells[0].has_value()) figure.rows[i].notes.push_back(2);
+    if (figure.rows[i].cells[1].has_value()) figure.rows[i].notes.push_back(2);
   }
   return figure;
 }

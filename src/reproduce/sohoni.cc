@@ -53,6 +53,22 @@ std::optional<double> Ratio(std::optional<double> a, std::optional<double> b) {
   return *a / *b;
 }
 
+std::string SettingName(const char* precision, const std::string& checkpoint,
+                        int microbatch, int nonzero_percent) {
+  return fmt::format("{}, {}, microbatch {}, {}% nonzero", precision,
+                     checkpoint, microbatch, nonzero_percent);
+}
+
+// What the plan takes by the paper's rule and in the arena.
+Status FillTable3Row(const Planner& planner, const std::string& checkpoint,
+                     int microbatch, ReproductionRow& row) {
+  auto plan = planner.Make(checkpoint, microbatch);
+  if (!plan.ok()) return plan.status();
+  row.cells[2] = PaperMb(*plan);
+  row.cells[4] = Mb(plan->arena_bytes());
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<Reproduction> Figure1(const ReproduceOptions& options) {
@@ -111,10 +127,10 @@ Result<Reproduction> Figure5(const ReproduceOptions& options) {
   figure.columns = {{"paper: activations smaller", 1},
                     {"paper: FLOPs", 2},
                     {"paper's rule: activations MB", 1},
-                    {"smaller", 2},
-                    {"FLOPs", 3},
+                    {"rule: smaller", 2},
+                    {"rule: FLOPs", 3},
                     {"arena MB", 1},
-                    {"smaller", 2},
+                    {"arena: smaller", 2},
                     {"FLOPs as executed", 3}};
   figure.notes = {
       "the figure has no digits; the text gives them for residual-2*",
@@ -178,34 +194,26 @@ Result<Reproduction> Table3(const ReproduceOptions& options) {
       fmt::format("Sohoni et al., table 3: memory of training {}, batch {}",
                   kModel, kBatch);
   table.columns = {{"paper MB", 1},        {"paper: smaller", 1, false},
-                   {"paper's rule MB", 1}, {"smaller", 1, false},
-                   {"arena MB", 1},        {"smaller", 1, false}};
+                   {"paper's rule MB", 1}, {"rule: smaller", 1, false},
+                   {"arena MB", 1},        {"arena: smaller", 1, false}};
   table.notes = {"f16 storage is not there yet", "nor are sparse weights",
                  "not in the paper's table: what f32 gives here with its other "
                  "settings",
                  kArenaNote};
-  std::optional<double> baseline_rule;
-  std::optional<double> baseline_arena;
-  // Microbatches and strategies to plan in f32, each once.
+  // Microbatches to plan in f32 as well, with their strategy, each once.
   std::map<int, std::string, std::greater<>> in_f32;
-  const auto plan_row = [&](ReproductionRow& row, const std::string& checkpoint,
-                            int microbatch) -> Status {
-    auto plan = planner.Make(checkpoint, microbatch);
-    if (!plan.ok()) return plan.status();
-    row.cells[2] = PaperMb(*plan);
-    row.cells[4] = Mb(plan->arena_bytes());
-    if (!baseline_rule.has_value()) {
-      baseline_rule = row.cells[2];
-      baseline_arena = row.cells[4];
-    }
-    row.cells[3] = Ratio(baseline_rule, row.cells[2]);
-    row.cells[5] = Ratio(baseline_arena, row.cells[4]);
-    return Status::Ok();
+  std::vector<std::optional<double>> baseline;
+  const auto fill = [&](ReproductionRow& row, const std::string& checkpoint,
+                        int microbatch) {
+    Status status = FillTable3Row(planner, checkpoint, microbatch, row);
+    if (baseline.empty()) baseline = row.cells;
+    row.cells[3] = Ratio(baseline[2], row.cells[2]);
+    row.cells[5] = Ratio(baseline[4], row.cells[4]);
+    return status;
   };
   for (const SohoniTable3Row& printed : kSohoniTable3) {
     ReproductionRow row;
-    row.label = fmt::format("{}, {}, microbatch {}, {}% nonzero",
-                            printed.is_f16 ? "f16" : "f32", printed.checkpoint,
+    row.label = SettingName(printed.is_f16 ? "f16" : "f32", printed.checkpoint,
                             printed.microbatch, printed.nonzero_percent);
     row.cells = {printed.total_mb, printed.reduction, {}, {}, {}, {}};
     if (printed.is_f16) {
@@ -214,18 +222,17 @@ Result<Reproduction> Table3(const ReproduceOptions& options) {
       in_f32[printed.microbatch] = printed.checkpoint;
     } else {
       row.notes = {3};
-      Status status = plan_row(row, printed.checkpoint, printed.microbatch);
+      Status status = fill(row, printed.checkpoint, printed.microbatch);
       if (!status.ok()) return status;
     }
     table.rows.push_back(std::move(row));
   }
   for (const auto& [microbatch, checkpoint] : in_f32) {
     ReproductionRow row;
-    row.label = fmt::format("f32, {}, microbatch {}, 100% nonzero", checkpoint,
-                            microbatch);
+    row.label = SettingName("f32", checkpoint, microbatch, 100);
     row.cells.resize(table.columns.size());
     row.notes = {2};
-    Status status = plan_row(row, checkpoint, microbatch);
+    Status status = fill(row, checkpoint, microbatch);
     if (!status.ok()) return status;
     table.rows.push_back(std::move(row));
   }

@@ -53,6 +53,8 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   ExpectRefused({"plan", "cnn", "--threads", "0"}, 2, "--threads");
   ExpectRefused({"plan", "cnn", "--budget", "6.7XB"}, 2, "6.7MB");
   ExpectRefused({"plan", "cnn", "--momentum", "1.5"}, 2, "momentum");
+  ExpectRefused({"reproduce", "fig7"}, 2, "fig1, fig5, table3, chen-resnet");
+  ExpectRefused({"reproduce", "table3"}, 2, "--memory-only");
   ExpectRefused({"train", "cnn"}, 2, "--data");
   ExpectRefused({"train", "cnn", "--data", "imagenet"}, 2, "fashion-mnist");
   ExpectRefused({"train", "cnn", "--data", "synthetic", "--lr", "-1"}, 2,
@@ -107,6 +109,7 @@ TEST(Cli, HelpHasAnExampleForEveryCommand) {
                               {"train"},
                               {"eval"},
                               {"data"},
+                              {"reproduce"},
                               {"data", "list"},
                               {"data", "get"}}) {
     const CliResult result = RunCli(command + Args{"--help"});
@@ -114,6 +117,21 @@ TEST(Cli, HelpHasAnExampleForEveryCommand) {
     EXPECT_NE(result.out.find("Example:\n  thimble "), std::string::npos);
   }
   EXPECT_EQ(RunCli({"--version"}).exit_code, 0);
+}
+
+TEST(Cli, ReproducePrintsATableOrCsvAndDraws) {
+  const TestFolder folder;
+  const std::string svg = folder.path() + "/fig1.svg";
+  const CliResult text = RunCli({"reproduce", "fig1", "--svg", svg});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("404.8"), std::string::npos) << text.out;
+  EXPECT_EQ(text.err, "");  // progress is for terminals
+  EXPECT_EQ(ReadWholeFile(svg).rfind("<svg ", 0), 0u);
+  const CliResult csv = RunCli({"reproduce", "fig1", "--csv"});
+  EXPECT_EQ(csv.exit_code, 0) << csv.err;
+  EXPECT_EQ(csv.out.rfind("row,\"paper MB\",", 0), 0u) << csv.out;
+  ExpectRefused({"reproduce", "fig1", "--svg", folder.path() + "/no/x.svg"}, 1,
+                "no/x.svg");
 }
 
 TEST(Cli, PlanJsonKeepsItsContract) {
