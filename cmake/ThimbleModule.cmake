@@ -51,12 +51,16 @@ add_custom_target(tsan_tests)
 # thimble_test(NAME SOURCES a_test.cc … DEPENDS base … [PRIVATE_LIBS …] [LABELS tsan …])
 # Makes the executable NAME and registers it with ctest. Labels that scripts/test
 # knows: tsan (also run under ThreadSanitizer), long (only run with --long), plain
-# (not under AddressSanitizer).
+# (not built with sanitizers).
 function(thimble_test NAME)
   if(NOT THIMBLE_TESTS)
     return()
   endif()
   cmake_parse_arguments(T "" "" "SOURCES;DEPENDS;PRIVATE_LIBS;LABELS" ${ARGN})
+  # Sanitizers take minutes for these, and other tests run the same code there.
+  if(THIMBLE_SANITIZE AND "plain" IN_LIST T_LABELS)
+    return()
+  endif()
   add_executable(${NAME} ${T_SOURCES})
   foreach(DEP ${T_DEPENDS})
     target_link_libraries(${NAME} PRIVATE thimble_${DEP})
@@ -67,4 +71,14 @@ function(thimble_test NAME)
   if("tsan" IN_LIST T_LABELS)
     add_dependencies(tsan_tests ${NAME})
   endif()
+endfunction()
+
+# thimble_cost(SECONDS test…): what takes longest starts first, so that nothing is
+# left to run alone.
+function(thimble_cost SECONDS)
+  foreach(NAME ${ARGN})
+    if(TARGET ${NAME})
+      set_tests_properties(${NAME} PROPERTIES COST ${SECONDS})
+    endif()
+  endforeach()
 endfunction()
