@@ -20,7 +20,10 @@ namespace thimble::testing {
 namespace {
 
 // Sanitizers look for other things than bits, and take their time.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
+constexpr int64_t kSteps = 4;
+constexpr int64_t kStepsInParts = 2;
+#elif defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kSteps = 10;
 constexpr int64_t kStepsInParts = 5;
 #else
