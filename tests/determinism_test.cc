@@ -91,12 +91,17 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(DeterminismTest, OneSetOfWeightsForThreadsAndPoison) {
-  kernels::testing::ForEachTarget([this] {
+  const auto check = [this] {
     const std::string weights = WeightsAfterTraining(1, false, 1);
     EXPECT_EQ(WeightsAfterTraining(2, false, 1), weights) << "2 threads";
     EXPECT_EQ(WeightsAfterTraining(3, false, 1), weights) << "3 threads";
     EXPECT_EQ(WeightsAfterTraining(1, true, 1), weights) << "poison";
-  });
+  };
+#if defined(__SANITIZE_THREAD__)
+  check();  // threads share their work in the same way on every target
+#else
+  kernels::testing::ForEachTarget(check);
+#endif
 }
 
 TEST_P(DeterminismTest, AnotherSeedGivesOtherWeights) {
