@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "few_records.h"
 #include "thimble/data.h"
 #include "thimble/model.h"
 #include "thimble/network.h"
@@ -39,33 +40,13 @@ Model ModelOf(const std::string& name, int64_t batch) {
   return *std::move(model);
 }
 
-// The first images of the computed set: enough for bits to differ.
-class FewImages final : public Dataset {
- public:
-  explicit FewImages(std::unique_ptr<Dataset> full)
-      : Dataset({.name = "few",
-                 .spec = full->spec(),
-                 .train_size = 10,
-                 .test_size = 2,
-                 .mean = {full->mean().begin(), full->mean().end()},
-                 .stddev = {full->stddev().begin(), full->stddev().end()}}),
-        full_(std::move(full)) {}
-
- private:
-  Status ReadRecord(Split split, int64_t index, std::span<uint8_t> image,
-                    int32_t* label) const override {
-    return full_->Read(split, index, image, label);
-  }
-
-  std::unique_ptr<Dataset> full_;
-};
-
 class CheckpointTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto full = OpenDataset("synthetic-cifar", {});
     ASSERT_TRUE(full.ok()) << full.status().message();
-    data_ = std::make_unique<FewImages>(*std::move(full));
+    data_ = std::make_unique<FewRecords>(
+        *std::move(full), FewRecords::Sizes{.train = 10, .test = 2});
   }
 
   // After steps of which the third has a batch that is not full.

@@ -431,7 +431,7 @@ TEST(Cli, EvalRefusesDamagedWeightsAndTakesThoseWithoutAChecksum) {
   std::string foreign = good;
   const size_t key = foreign.find("\"sha256\"");
   ASSERT_NE(key, std::string::npos);
-  foreign.replace(key, 8, "\"shaXXX\"");
+  foreign.replace(key, 8, "\"digest\"");
   foreign.back() = static_cast<char>(foreign.back() ^ 1);
   WriteTestFile(path, foreign);
   EXPECT_EQ(RunCli(eval).exit_code, 0);
