@@ -60,7 +60,7 @@ endfunction()
 if(THIMBLE_TESTS)
   # Half of what tests cost is compiling them. At -O1 GCC 12 warns of
   # std::string's own operator+.
-  set(THIMBLE_TEST_OPTIONS -O1 -Wno-array-bounds -Wno-restrict)
+  set(THIMBLE_TEST_OPTIONS -O1 -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
   thimble_headers(thimble_test_headers
     <gtest/gtest.h> <algorithm> <cmath> <functional> <map> <random> <string> <vector>)
   target_compile_options(thimble_test_headers PRIVATE ${THIMBLE_TEST_OPTIONS})
