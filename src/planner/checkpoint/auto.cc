@@ -135,13 +135,13 @@ class Alternatives::Chooser {
   // A way to recompute, and what is known of it.
   struct Candidate {
     Script script;
-    std::string name;
+    std::string name = "auto";  // or the strategy that does the same
     int64_t work = 0;
     size_t most_live = 0;
     std::optional<Placement> placement;  // takes most of the time of planning
   };
 
-  void Add(Script script, std::string name) {
+  void Add(Script script, std::string name = "auto") {
     if (script.size() > kMaxScript && !candidates_.empty()) return;
     if (!seen_.insert(Key(script)).second) return;
     const Program rewritten = Rewrite(program_, script);
@@ -181,7 +181,7 @@ class Alternatives::Chooser {
                                                 ? kPointsOfShortChain
                                                 : kPointsOfLongChain);
     for (const FrontPoint& point : front.All()) {
-      Add(FrontScript(program_, chain, measured, front).Write(point), "auto");
+      Add(FrontScript(program_, chain, measured, front).Write(point));
     }
   }
 
