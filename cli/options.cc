@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <cstdlib>
 #include <thread>
 
 #include "thimble/model.h"
@@ -22,6 +23,19 @@ std::string ModelList() {
 std::string CheckPrecision(const std::string& text) {
   if (text == "f32") return {};
   return "'" + text + "' cannot be had: only f32 is there so far";
+}
+
+// `--name on|off`.
+void AddSwitch(CLI::App& app, const char* name, bool& is_on, const char* what) {
+  app.add_option_function<std::string>(
+         name, [&is_on](const std::string& text) { is_on = text == "on"; },
+         what)
+      ->type_name("on|off")
+      ->check([](const std::string& text) {
+        return text == "on" || text == "off"
+                   ? std::string()
+                   : "'" + text + "' is neither on nor off";
+      });
 }
 
 }  // namespace
@@ -80,6 +94,15 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                  "auto (default with --budget): the least work that fits. "
                  "Results do not depend on it; memory and time do")
       ->check(CheckNotEmpty);
+  AddSwitch(app, "--inplace", flags.inplace,
+            "Ops write over inputs that nobody reads later (default on); off "
+            "for comparison: same results, more memory");
+  AddSwitch(app, "--sharing", flags.sharing,
+            "Buffers take the bytes of those that are no longer needed "
+            "(default on); off for comparison: same results, more memory");
+  AddSwitch(app, "--fuse", flags.fuse,
+            "Batch norm, ReLU and sums are part of the convolutions (default "
+            "on); off for comparison: results agree within rounding");
   app.add_option("--momentum", flags.optimizer.momentum,
                  "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
   app.add_option("--weight-decay", flags.optimizer.weight_decay,
@@ -156,6 +179,9 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   }
   options.microbatch = flags.microbatch;
   options.ghost_batch = flags.ghost_batch;
+  options.inplace = flags.inplace;
+  options.sharing = flags.sharing;
+  options.fuse = flags.fuse;
   return options;
 }
 

@@ -25,6 +25,9 @@ struct PlanFlags {
   int threads = 0;  // 0: one per CPU
   std::string budget;
   std::string checkpoint;  // empty: auto with a budget, else none
+  bool inplace = true;
+  bool sharing = true;
+  bool fuse = true;
   OptimizerSpec optimizer{
       .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
 };

@@ -45,6 +45,9 @@ struct PlanOptions {
   bool training = true;  // false: only the evaluate phase
   bool fuse = true;      // norm, ReLU and sums into the convolutions
   bool inplace = true;   // let ops overwrite inputs that they read last
+  // Let buffers use the bytes of dead ones. Without it, for comparison, every
+  // buffer has its own for the whole of a step.
+  bool sharing = true;
   // What is dropped in forward and computed again for backward: none, no-bn,
   // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve; or auto, the
   // least work that the budget allows. Results do not depend on it.

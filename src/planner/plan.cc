@@ -160,6 +160,15 @@ std::string PassesText(const Plan& plan) {
   return text;
 }
 
+// What of the memory optimisations is switched off.
+std::string AblationText(const PlanOptions& options) {
+  std::string text;
+  if (!options.inplace) text += " inplace off";
+  if (!options.sharing) text += " sharing off";
+  if (!options.fuse) text += " fuse off";
+  return text;
+}
+
 std::string PeakByRole(const Plan& plan) {
   std::string text;
   for (size_t role = 0; role < kRoles; ++role) {
@@ -195,12 +204,13 @@ const Buffer& Plan::BufferOf(ValueId v) const {
 
 std::string Plan::Explain() const {
   std::string text = fmt::format(
-      "plan {} batch {}{} threads {}{}\narena {} lower_bound {} peak '{}' at "
-      "{}\n",
+      "plan {} batch {}{} threads {}{}{}\narena {} lower_bound {} peak '{}' "
+      "at {}\n",
       parts_.model, parts_.batch, PassesText(*this), parts_.options.threads,
       parts_.options.checkpoint == "none"
           ? ""
           : " checkpoint " + parts_.options.checkpoint,
+      AblationText(parts_.options),
       parts_.arena_bytes, parts_.lower_bound, peak_op().name, parts_.peak_time);
   for (size_t role = 0; role < kRoles; ++role) {
     text += fmt::format("  {:<20} {}\n", RoleName(static_cast<Role>(role)),

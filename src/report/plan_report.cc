@@ -46,6 +46,15 @@ std::string PassesText(const Plan& plan) {
   return text;
 }
 
+// What of the memory optimisations is switched off.
+std::string AblationNote(const PlanOptions& options) {
+  std::string text;
+  if (!options.inplace) text += ", nothing in place";
+  if (!options.sharing) text += ", no bytes shared over time";
+  if (!options.fuse) text += ", nothing fused";
+  return text;
+}
+
 }  // namespace
 
 std::vector<const Buffer*> report::LiveAtPeak(const Plan& plan) {
@@ -78,6 +87,9 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
   json["checkpoint"] = plan.options().checkpoint;
+  json["inplace"] = plan.options().inplace;
+  json["sharing"] = plan.options().sharing;
+  json["fuse"] = plan.options().fuse;
   json["threads"] = plan.options().threads;
   json["bytes"] = {
       {"arena", plan.arena_bytes()},     {"lower_bound", plan.lower_bound()},
@@ -108,9 +120,10 @@ std::string PlanTable(const Plan& plan) {
                                   static_cast<double>(plan.lower_bound()) -
                               1.0);
   std::string text = fmt::format(
-      "{}: {} parameters, batch {}{}, f32, {} thread{}\n\n", plan.model(),
+      "{}: {} parameters, batch {}{}, f32, {} thread{}{}\n\n", plan.model(),
       plan.graph().ParameterCount(), plan.batch(), PassesText(plan),
-      plan.options().threads, plan.options().threads == 1 ? "" : "s");
+      plan.options().threads, plan.options().threads == 1 ? "" : "s",
+      AblationNote(plan.options()));
   text += fmt::format("  {:<30} {:>12}\n", "arena (all that is allocated)",
                       FormatBytesUp(plan.arena_bytes()));
   text += fmt::format("  {:<30} {:>12}   (arena +{:.2f}%)\n",

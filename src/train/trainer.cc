@@ -161,7 +161,8 @@ class Run {
     return Status::Ok();
   }
 
-  // Everything that decides bits. Threads and budget do not.
+  // Everything that decides bits. Threads, budget, and what shares bytes do
+  // not.
   train::Settings Settings() const {
     const OptimizerSpec& optimizer = plan_.options().optimizer;
     return {{"model", plan_.model()},

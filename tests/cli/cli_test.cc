@@ -159,7 +159,8 @@ TEST(Cli, PlanJsonKeepsItsContract) {
       EXPECT_LE(plan["flops"]["ratio"], 1.01);
       for (const char* key : {"model", "batch", "microbatch", "precision",
                               "nonzero", "checkpoint", "threads", "paper_bytes",
-                              "paper_flops_ratio", "peak_op"}) {
+                              "paper_flops_ratio", "peak_op", "inplace",
+                              "sharing", "fuse"}) {
         EXPECT_TRUE(plan.contains(key)) << key;
       }
     }
