@@ -82,6 +82,17 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                  "--microbatch, but all in one pass; a divisor of it (default: "
                  "no groups)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  app.add_option("--dropout", flags.dropout,
+                 "Drops this share of values by chance in training, in [0, 1): "
+                 "before the last layer of mlp and cnn, between the "
+                 "convolutions of each block of wrn-D-K (default 0)")
+      ->check([](const std::string& text) {
+        char* end = nullptr;
+        const double rate = std::strtod(text.c_str(), &end);
+        const bool fits =
+            !text.empty() && *end == '\0' && rate >= 0 && rate < 1;
+        return fits ? std::string() : "'" + text + "' is no number in [0, 1)";
+      });
   app.add_option("--precision", flags.precision,
                  "What tensors are stored in: f32, the only one so far")
       ->check(CheckPrecision);
@@ -151,6 +162,7 @@ Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
 Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
   ModelOptions options;
   options.batch = flags.batch;
+  options.dropout = flags.dropout;
   const TrainingPreset preset = PresetOf(flags.model);
   options.images = preset.images;
   options.classes = preset.classes;

@@ -21,6 +21,7 @@ struct PlanFlags {
   int64_t batch = 100;
   int64_t microbatch = 0;   // 0: the batch
   int64_t ghost_batch = 0;  // 0: none
+  double dropout = 0;
   std::string precision = "f32";
   int threads = 0;  // 0: one per CPU
   std::string budget;

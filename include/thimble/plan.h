@@ -106,6 +106,7 @@ struct PlanParts {
   PlanOptions options;
   int64_t batch = 0;
   int64_t microbatch = 0;
+  double dropout = 0;  // see Model
   PhaseEnds train, evaluate;
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;  // running ones: saved with the parameters
@@ -134,6 +135,8 @@ class Plan {
   // Images of a step, and of one pass over the microbatch or evaluate phase.
   int64_t batch() const { return parts_.batch; }
   int64_t microbatch() const { return parts_.microbatch; }
+  // The largest rate of the model's dropouts, 0 without any.
+  double dropout() const { return parts_.dropout; }
   // Passes of a full step.
   int64_t microbatches() const { return parts_.batch / parts_.microbatch; }
   const PhaseEnds& train_ends() const { return parts_.train; }

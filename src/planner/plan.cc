@@ -112,6 +112,7 @@ Plan Build(const Model& whole, const PlanOptions& options) {
   parts.options.checkpoint = strategy.name;
   parts.batch = whole.batch();
   parts.microbatch = model.batch();
+  parts.dropout = model.dropout;
   const int64_t passes = parts.batch / parts.microbatch;
   planner::LoweredProgram lowered = planner::ApplyStrategy(
       planner::Differentiate(options.fuse ? planner::Fuse(model) : model,

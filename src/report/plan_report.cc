@@ -84,6 +84,7 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   json["microbatch"] = plan.microbatch();
   const int64_t ghost_batch = plan.options().ghost_batch;
   json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
+  json["dropout"] = plan.dropout();
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
   json["checkpoint"] = plan.options().checkpoint;

@@ -152,6 +152,7 @@ class Run {
     if (options_.resume && train::HasCheckpoint(options_.out_dir)) {
       TH_ASSIGN_OR_RETURN(
           now_, train::LoadCheckpoint(options_.out_dir, *session_, Settings()));
+      session_->GoOnAfter(options_.seed, static_cast<uint64_t>(now_.step));
       summary_.resumed_step = now_.step;
       log_.Resume(now_.step);
       return Status::Ok();
@@ -181,6 +182,8 @@ class Run {
             {"momentum", fmt::format("{}", optimizer.momentum)},
             {"weight decay", fmt::format("{}", optimizer.weight_decay)},
             {"nesterov", optimizer.nesterov ? "yes" : "no"},
+            {"dropout", fmt::format("{}", plan_.dropout())},
+            {"fuse", plan_.options().fuse ? "on" : "off"},
             {"SIMD target", std::string(session_->target())}};
   }
 
@@ -309,7 +312,8 @@ class Run {
         plan_.model(),
         data_.spec(),
         {data_.mean().begin(), data_.mean().end()},
-        {data_.stddev().begin(), data_.stddev().end()}};
+        {data_.stddev().begin(), data_.stddev().end()},
+        plan_.dropout()};
     return train::SaveWeights(options_.out_dir, *session_, info, now_.step);
   }
 
@@ -401,6 +405,7 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
   model_options.images = {info.images.channels, info.images.height,
                           info.images.width, info.mean, info.stddev};
   model_options.classes = info.images.classes;
+  model_options.dropout = info.dropout;
   auto model = BuildModel(info.model, model_options);
   if (!model.ok()) {
     return Status::Failed(fmt::format(
