@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <cstdlib>
 #include <thread>
 
 #include "thimble/model.h"
@@ -59,6 +60,19 @@ void AddAllowFlags(CLI::App& app, PlanFlags& flags) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
 }
 
+// `--name on|off`.
+void AddSwitch(CLI::App& app, const char* name, bool& is_on, const char* what) {
+  app.add_option_function<std::string>(
+         name, [&is_on](const std::string& text) { is_on = text == "on"; },
+         what)
+      ->type_name("on|off")
+      ->check([](const std::string& text) {
+        return text == "on" || text == "off"
+                   ? std::string()
+                   : "'" + text + "' is neither on nor off";
+      });
+}
+
 }  // namespace
 
 std::string CheckNotEmpty(const std::string& text) {
@@ -103,6 +117,17 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                  "--microbatch, but all in one pass; a divisor of it (default: "
                  "no groups)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  app.add_option("--dropout", flags.dropout,
+                 "Drops this share of values by chance in training, in [0, 1): "
+                 "before the last layer of mlp and cnn, between the "
+                 "convolutions of each block of wrn-D-K (default 0)")
+      ->check([](const std::string& text) {
+        char* end = nullptr;
+        const double rate = std::strtod(text.c_str(), &end);
+        const bool fits =
+            !text.empty() && *end == '\0' && rate >= 0 && rate < 1;
+        return fits ? std::string() : "'" + text + "' is no number in [0, 1)";
+      });
   app.add_option("--precision", flags.precision,
                  "What tensors are stored in: f32, the only one so far")
       ->check(CheckPrecision);
@@ -116,6 +141,15 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                  "auto (default with --budget): the least work that fits. "
                  "Results do not depend on it; memory and time do")
       ->check(CheckNotEmpty);
+  AddSwitch(app, "--inplace", flags.inplace,
+            "Ops write over inputs that nobody reads later (default on); off "
+            "for comparison: same results, more memory");
+  AddSwitch(app, "--sharing", flags.sharing,
+            "Buffers take the bytes of those that are no longer needed "
+            "(default on); off for comparison: same results, more memory");
+  AddSwitch(app, "--fuse", flags.fuse,
+            "Batch norm, ReLU and sums are part of the convolutions (default "
+            "on); off for comparison: results agree within rounding");
   app.add_option("--momentum", flags.optimizer.momentum,
                  "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
   app.add_option("--weight-decay", flags.optimizer.weight_decay,
@@ -164,6 +198,7 @@ Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
 Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
   ModelOptions options;
   options.batch = flags.batch;
+  options.dropout = flags.dropout;
   const TrainingPreset preset = PresetOf(flags.model);
   options.images = preset.images;
   options.classes = preset.classes;
@@ -194,6 +229,9 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   options.ghost_batch = flags.ghost_batch;
   options.allow_microbatch = flags.allow_microbatch;
   options.min_microbatch = flags.min_microbatch;
+  options.inplace = flags.inplace;
+  options.sharing = flags.sharing;
+  options.fuse = flags.fuse;
   return options;
 }
 

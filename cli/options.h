@@ -21,12 +21,16 @@ struct PlanFlags {
   int64_t batch = 100;
   int64_t microbatch = 0;   // 0: the batch
   int64_t ghost_batch = 0;  // 0: none
+  double dropout = 0;
   std::string precision = "f32";
   int threads = 0;  // 0: one per CPU
   std::string budget;
   std::string checkpoint;  // empty: auto with a budget, else none
   bool allow_microbatch = false;
   int64_t min_microbatch = 0;  // 0: the model's own
+  bool inplace = true;
+  bool sharing = true;
+  bool fuse = true;
   OptimizerSpec optimizer{
       .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
 };

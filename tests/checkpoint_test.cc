@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "few_records.h"
+#include "graph/op.h"
 #include "thimble/data.h"
 #include "thimble/model.h"
 #include "thimble/network.h"
@@ -87,6 +88,28 @@ TEST_F(CheckpointTest, UnfusedOpsAreRepeatedToTheSameBits) {
   for (const std::string strategy : {"no-bn", "residual-2*", "recursive-1"}) {
     const Plan plan = PlanOf(model, {.fuse = false, .checkpoint = strategy});
     EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights) << strategy;
+  }
+}
+
+TEST_F(CheckpointTest, DropoutMasksAreTheSameWhenComputedAgain) {
+  const Result<Model> model =
+      BuildModel("wrn-16-0.5", {.batch = 4, .images = kCifar, .dropout = 0.3});
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const std::string weights = WeightsOf(PlanOf(*model, {}), /*poison=*/false);
+  for (const std::string strategy :
+       {"no-bn", "every-2", "residual-1", "residual-2*", "sqrt", "recursive-1",
+        "revolve"}) {
+    const Plan plan = PlanOf(*model, {.checkpoint = strategy});
+    EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights) << strategy;
+    const auto again = [](const Plan& p) {
+      for (const ScheduledOp& s : p.schedule()) {
+        if (s.recompute && p.graph().op(s.op).def->kind() == OpKind::kDropout) {
+          return true;
+        }
+      }
+      return false;
+    };
+    EXPECT_EQ(again(plan), strategy != "no-bn") << strategy;
   }
 }
 

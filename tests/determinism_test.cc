@@ -38,6 +38,7 @@ struct Case {
   int64_t batch;
   int64_t microbatch;
   int64_t ghost_batch;
+  double dropout = 0;
 };
 
 // The last batch of an epoch is smaller; with batches of 20 it has 16 images,
@@ -49,6 +50,7 @@ constexpr Case kCases[] = {
     {"mlp_in_microbatches", "mlp", kStepsInParts, 20, 5, 0},
     {"cnn_in_microbatches", "cnn", kStepsInParts, 20, 5, 0},
     {"lstm_in_microbatches", "lstm-2-16-14", kStepsInParts, 20, 5, 0},
+    {"mlp_with_dropout", "mlp", kStepsInParts, 20, 10, 0, 0.5},
     {"cnn_in_groups", "cnn", kStepsInParts, 20, 0, 5},
     {"cnn_in_microbatches_and_groups", "cnn", kStepsInParts, 20, 10, 5},
 };
@@ -65,6 +67,7 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
     ModelOptions model_options;
     model_options.batch = GetParam().batch;
     model_options.images = {.channels = 1, .height = 14, .width = 14};
+    model_options.dropout = GetParam().dropout;
     const Result<Model> model = BuildModel(GetParam().model, model_options);
     EXPECT_TRUE(model.ok()) << model.status().message();
     PlanOptions plan_options;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/op.h"
@@ -50,6 +51,20 @@ TEST(Fuse, KeepsNoNormalisedActivationsOfWrn28) {
   EXPECT_LE(step / (step - again), 1.01);
 }
 
+TEST(Fuse, LeavesAConvolutionBehindADropoutAsItIs) {
+  const Plan plan = PlanOf(
+      "wrn-28-2", {.batch = 10, .images = kCifar, .dropout = 0.3}, true);
+  // In training the second convolution of each block stands behind one; in
+  // evaluation as well: fusing comes first, then the dropout is gone.
+  EXPECT_EQ(CountOps(plan, OpKind::kNormReluConv), 2 * 12);
+  EXPECT_EQ(CountOps(plan, OpKind::kDropout), 12 + 12);  // and on gradients
+  for (const ScheduledOp& s : plan.schedule()) {
+    if (plan.graph().op(s.op).def->kind() == OpKind::kDropout) {
+      EXPECT_EQ(s.phase, Phase::kMicrobatch);
+    }
+  }
+}
+
 // One training step of a session with reproducible images; all gradients.
 std::vector<float> GradientsOf(const Plan& plan, float* loss) {
   auto session = Session::Create(plan, {.poison = true});
@@ -74,9 +89,11 @@ std::vector<float> GradientsOf(const Plan& plan, float* loss) {
 }
 
 TEST(Fuse, AgreesWithTheUnfusedPlanWithinRounding) {
-  for (const char* name : {"cnn", "wrn-10-1"}) {
-    SCOPED_TRACE(name);
-    const ModelOptions options{.batch = 6, .images = kCifar};
+  for (const auto& [name, dropout] :
+       {std::pair{"cnn", 0.0}, {"wrn-10-1", 0.0}, {"wrn-10-1", 0.3}}) {
+    SCOPED_TRACE(::testing::Message() << name << " dropout " << dropout);
+    const ModelOptions options{
+        .batch = 6, .images = kCifar, .dropout = dropout};
     float fused_loss = 0;
     float plain_loss = 0;
     const auto fused = GradientsOf(PlanOf(name, options, true), &fused_loss);

@@ -84,6 +84,7 @@ inline Batch RowsOf(const Batch& batch, int64_t first, int64_t count) {
   const auto pixels = static_cast<int64_t>(batch.images.size()) / batch.count;
   Batch rows;
   rows.count = std::min(count, batch.count - first);
+  rows.first = batch.first + first;
   const auto image = batch.images.begin() + first * pixels;
   rows.images.assign(image, image + rows.count * pixels);
   const auto label = batch.labels.begin() + first;
@@ -263,7 +264,7 @@ inline ExactPoint FindPoint(const Model& model, int64_t count, uint64_t seed) {
 // bounds are neither loose nor luck.
 inline double ExpectGradientsAt(const ExactPoint& point, Session& session) {
   const Plan& plan = session.plan();
-  session.Initialize(1);
+  session.Initialize(kReferenceSeed);
   LoadParameters(point.parameters, session);
   const BatchResult result = Differentiate(point.batch, session);
   EXPECT_NEAR(result.loss, point.exact.loss, point.loss_bound);

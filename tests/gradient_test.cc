@@ -120,6 +120,56 @@ TEST(Gradient, OfBiasUnderBatchNormIsZeroUpToRounding) {
   });
 }
 
+TEST(Gradient, OfDropoutIsExactOnImagesAndRows) {
+  for (const int64_t count : {kBatch, kBatch - 1}) {
+    CheckImages(
+        [](Network& net, ValueId x) {
+          x = net.Dropout(net.Relu(net.Dropout(x, 0.5)), 0.25);
+          return net.Conv2d("conv", x, {.channels = 2});
+        },
+        count);
+    Check(
+        [](Network& net, ValueId x) {
+          x = net.Linear("fc1", net.Dropout(net.Flatten(x), 0.25), 7);
+          return net.Linear("fc2", net.Dropout(x, 0.5), kClasses);
+        },
+        count);
+  }
+}
+
+// Losses of three steps that change nothing, from a session that stands after
+// `steps` steps.
+std::vector<float> LossesAfter(const Model& model, uint64_t seed,
+                               uint64_t steps) {
+  const Result<Plan> plan = MakePlan(model, {});
+  EXPECT_TRUE(plan.ok());
+  auto session = Session::Create(*plan, {});
+  EXPECT_TRUE(session.ok());
+  (*session)->Initialize(seed);
+  LoadParameters(RandomParameters(model, 1), **session);
+  (*session)->GoOnAfter(seed, steps);
+  std::vector<float> losses;
+  for (int step = 0; step < 3; ++step) {
+    losses.push_back(
+        Differentiate(RandomBatch(model, kBatch, 1), **session).loss);
+    (*session)->Update(0.0f);
+  }
+  return losses;
+}
+
+TEST(Dropout, DrawsAnotherMaskInEachStepAndTheSameOnesAfterAResume) {
+  Network net("dropout", kBatch);
+  const ValueId x = net.Dropout(net.Flatten(net.Images(kImages)), 0.5);
+  const Result<Model> model = net.Finish(net.Linear("fc", x, kClasses));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const std::vector<float> losses = LossesAfter(*model, 3, 0);
+  EXPECT_EQ(std::set<float>(losses.begin(), losses.end()).size(), 3u);
+  const std::vector<float> later = LossesAfter(*model, 3, 1);
+  EXPECT_EQ(later[0], losses[1]);
+  EXPECT_EQ(later[1], losses[2]);
+  EXPECT_NE(LossesAfter(*model, 4, 0)[0], losses[0]);
+}
+
 // The plan of `layers` uses an op of this name.
 void ExpectUses(const Layers& layers, const char* op_name) {
   Network net("gradient", kBatch);

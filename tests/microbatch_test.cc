@@ -30,7 +30,8 @@ Model Finish(Network& net, ValueId logits) {
 }
 
 // Every op that makes a parameter's gradient, with batch norms in all forms: in
-// convolutions, on images, on rows.
+// convolutions, on images, on rows. A dropout goes by an image's place in the
+// step, not in its part.
 Model Normalized(int64_t batch) {
   Network net("normalized", batch);
   const ValueId first =
@@ -39,7 +40,7 @@ Model Normalized(int64_t batch) {
   x = net.Conv2d("conv1", x, {.channels = 3});
   x = net.Relu(net.BatchNorm("bn2", x, 1e-2f));
   x = net.Add(first, net.Conv2d("conv2", x, {.channels = 3}));
-  x = net.Bias("bias", net.BatchNorm("bn3", x, 1e-2f));
+  x = net.Bias("bias", net.Dropout(net.BatchNorm("bn3", x, 1e-2f), 0.2));
   x = net.Conv2d("conv3", x, {.channels = 2});
   x = net.Linear("fc", net.Flatten(net.AveragePool(x)), 5);
   x = net.Relu(net.BatchNorm("bn4", x, 1e-1f));
@@ -49,9 +50,9 @@ Model Normalized(int64_t batch) {
 Model Plain(int64_t batch) {
   Network net("plain", batch);
   ValueId x = net.Conv2d("conv1", net.Images(kSmall), {.channels = 3});
-  x = net.Relu(net.Bias("bias", x));
+  x = net.Dropout(net.Relu(net.Bias("bias", x)), 0.3);
   x = net.Conv2d("conv2", x, {.channels = 2, .stride = 2});
-  x = net.Relu(net.Linear("fc", net.Flatten(x), 6));
+  x = net.Dropout(net.Relu(net.Linear("fc", net.Flatten(x), 6)), 0.3);
   return Finish(net, net.Linear("head", x, 3));
 }
 

@@ -74,6 +74,24 @@ void ExpectSound(const Plan& plan) {
   EXPECT_EQ(roles, plan.lower_bound());
 }
 
+// No two buffers of a phase on the same bytes, whenever they are used.
+void ExpectNothingShared(const Plan& plan) {
+  const auto buffers = plan.buffers();
+  uint32_t trained = 0;
+  for (const ScheduledOp& op : plan.schedule()) {
+    trained += op.phase != Phase::kEvaluate;
+  }
+  for (const Buffer& a : buffers) {
+    for (const Buffer& b : buffers) {
+      if (&a == &b || a.offset > b.offset) continue;
+      const bool trains = a.live.begin < trained && b.live.begin < trained;
+      const bool evaluates = a.live.end > trained && b.live.end > trained;
+      if (!trains && !evaluates) continue;
+      EXPECT_LE(a.offset + a.bytes, b.offset) << a.name << ", " << b.name;
+    }
+  }
+}
+
 TEST(PlanProperty, EveryPlanIsValidAndBetweenMostLiveAndSum) {
   uint64_t smaller = 0;
   const auto check = [&](const Model& model, uint64_t) {
@@ -84,6 +102,11 @@ TEST(PlanProperty, EveryPlanIsValidAndBetweenMostLiveAndSum) {
       ExpectSound(apart);
       EXPECT_LE(in_place.lower_bound(), apart.lower_bound());
       if (in_place.arena_bytes() < apart.arena_bytes()) ++smaller;
+      if (threads != 2) continue;
+      const Plan unshared = PlanOf(model, true, threads, {.sharing = false});
+      ExpectSound(unshared);
+      ExpectNothingShared(unshared);
+      EXPECT_LE(in_place.arena_bytes(), unshared.arena_bytes());
     }
   };
   ForEachNet(RandomNets(), 1, check);
@@ -204,6 +227,9 @@ void ExpectOneResult(uint64_t nets, int64_t scale) {
     const Plan apart = PlanOf(model, false, 1);
     EXPECT_TRUE(TraceOf(model, apart, false, seed) == plain)
         << "nothing in place";
+    const Plan unshared = PlanOf(model, true, 1, {.sharing = false});
+    EXPECT_TRUE(TraceOf(model, unshared, true, seed) == plain)
+        << "nothing shared";
     // Threads cost most of the time where there are fewer cores than them.
     if (seed % 5 != 0) return;
     const Plan threads = PlanOf(model, true, 3);

@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "thimble/model.h"
 #include "thimble/network.h"
@@ -76,47 +78,47 @@ buffers
         320+64        [0, 30) statistic bn.running_var
         384+64        [0, 30) parameter fc.weight
         448+64        [0, 30) parameter fc.bias
-      23360+64        [0, 16) input images
-       2496+64        [0, 9) input labels
-      17280+256       [0, 15) activation conv
-        896+256       [1, 5) activation bn
-      17536+64        [1, 15) statistic bn.1
-      17600+64        [1, 15) statistic bn.2
+        896+64        [0, 16) input images
+       2560+64        [0, 9) input labels
+      17344+256       [0, 15) activation conv
+        960+256       [1, 5) activation bn
+      17600+64        [1, 15) statistic bn.1
+      17664+64        [1, 15) statistic bn.2
       23424+64        [2, 22) statistic bn.track
       23488+64        [2, 23) statistic bn.track.1
-      17664+64        [3, 14) activation relu1.1
-      17728+64        [4, 11) activation global_pool2
-      17792+64        [5, 12) activation fc
+      17728+64        [3, 14) activation relu1.1
+      17792+64        [4, 11) activation global_pool2
+      17856+64        [5, 12) activation fc
       23552+64        [7, 23) statistic loss
       23616+64        [7, 23) statistic loss.1
       23680+64        [9, 21) gradient fc.add_bias.grad_b
       23744+64        [10, 20) gradient fc.grad_w
-       1088+64        [11, 13) activation-gradient fc.grad_x
-      22976+256       [12, 16) activation-gradient global_pool2.grad_x
+       1152+64        [11, 13) activation-gradient fc.grad_x
+      23040+256       [12, 16) activation-gradient global_pool2.grad_x
       23808+64        [14, 18) gradient bn.grad
       23872+64        [14, 19) gradient bn.grad.1
-      23232+128       [15, 17) gradient conv.grad_w
+      23296+128       [15, 17) gradient conv.grad_w
         512+128       [0, 30) optimizer conv.weight.velocity
         640+64        [0, 30) optimizer bn.weight.velocity
         704+64        [0, 30) optimizer bn.bias.velocity
         768+64        [0, 30) optimizer fc.weight.velocity
         832+64        [0, 30) optimizer fc.bias.velocity
-       2752+64        [23, 24) input eval.images
-       2816+64        [23, 30) input eval.labels
-       2496+256       [23, 27) activation eval.conv
-       1024+64        [26, 28) activation eval.global_pool2
-       1088+64        [27, 30) activation eval.fc
-        896+64        [29, 30) statistic eval.loss
-        960+64        [29, 30) statistic eval.loss.1
-        896+1600      [0, 1) workspace conv.scratch
-        896+128       [5, 6) workspace fc.scratch
-        896+64        [7, 8) workspace loss.scratch
-        896+16384     [10, 11) workspace fc.grad_w.scratch
-        896+192       [11, 12) workspace fc.grad_x.scratch
-        896+22080     [15, 16) workspace conv.grad_w.scratch
-        896+1600      [23, 24) workspace eval.conv.scratch
-        896+128       [27, 28) workspace eval.fc.scratch
-       1024+64        [29, 30) workspace eval.loss.scratch
+       2816+64        [23, 24) input eval.images
+        896+64        [23, 30) input eval.labels
+       2560+256       [23, 27) activation eval.conv
+       1088+64        [26, 28) activation eval.global_pool2
+       1152+64        [27, 30) activation eval.fc
+        960+64        [29, 30) statistic eval.loss
+       1024+64        [29, 30) statistic eval.loss.1
+        960+1600      [0, 1) workspace conv.scratch
+        960+128       [5, 6) workspace fc.scratch
+        960+64        [7, 8) workspace loss.scratch
+        960+16384     [10, 11) workspace fc.grad_w.scratch
+        960+192       [11, 12) workspace fc.grad_x.scratch
+        960+22080     [15, 16) workspace conv.grad_w.scratch
+        960+1600      [23, 24) workspace eval.conv.scratch
+        960+128       [27, 28) workspace eval.fc.scratch
+       1088+64        [29, 30) workspace eval.loss.scratch
 )");
 }
 
@@ -225,6 +227,78 @@ TEST(Plan, InPlaceNeedsLessThanNothingInPlace) {
   options.inplace = false;
   const size_t apart = MakePlan(*model, options)->arena_bytes();
   EXPECT_LT(shared, apart);
+}
+
+// ---- The gap between arena and lower bound
+
+struct Swept {
+  const char* model;
+  struct Size {
+    int64_t batch, microbatch;
+  };
+  std::vector<Size> sizes;
+};
+
+const std::vector<Swept> kQuickSweep = {
+    {"cnn", {{13, 13}}}, {"wrn-16-1", {{8, 2}}}, {"lstm-1-128-28", {{10, 5}}}};
+
+const std::vector<Swept> kWholeSweep = {
+    {"mlp", {{100, 100}, {100, 10}, {7, 7}}},
+    {"cnn", {{100, 100}, {100, 10}, {13, 13}, {64, 8}}},
+    {"wrn-28-2", {{100, 100}, {100, 10}, {100, 4}, {32, 32}}},
+    {"wrn-16-1", {{100, 100}, {100, 10}, {8, 2}}},
+    {"resnet-110", {{100, 100}, {128, 16}}},
+    {"resnet-164", {{100, 100}, {100, 10}}},
+    {"resnet-imagenet-50", {{32, 32}, {32, 4}}},
+    {"lstm-1-128-28", {{100, 100}, {100, 10}}},
+    {"lstm-2-64-100", {{100, 100}, {100, 20}}}};
+
+void ExpectSmallGap(const Model& model, const PlanOptions& options) {
+  const Result<Plan> plan = MakePlan(model, options);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_LE(static_cast<double>(plan->arena_bytes()),
+            1.01 * static_cast<double>(plan->lower_bound()))
+      << plan->model() << " batch " << plan->batch() << " microbatch "
+      << plan->microbatch() << " threads " << options.threads << " "
+      << options.checkpoint << " budget " << options.budget.value_or(0);
+}
+
+void SweepStrategies(const Model& model, PlanOptions options) {
+  for (const char* strategy :
+       {"none", "no-bn", "every-1", "every-2", "every-3", "residual-1",
+        "residual-2", "residual-3", "residual-1*", "residual-2*", "residual-3*",
+        "sqrt", "recursive-1", "recursive-2", "recursive-3", "revolve"}) {
+    options.checkpoint = strategy;
+    ExpectSmallGap(model, options);
+  }
+  options.checkpoint = "none";
+  const uint64_t most = MakePlan(model, options)->arena_bytes();
+  options.checkpoint = "auto";
+  options.budget = 0;
+  const uint64_t least = MakeClosestPlan(model, options)->arena_bytes();
+  constexpr uint64_t kBudgets = 5;
+  for (uint64_t k = 0; k < kBudgets; ++k) {
+    options.budget = least + (most - least) * k / (kBudgets - 1);
+    ExpectSmallGap(model, options);
+  }
+}
+
+// THIMBLE_WHOLE_SWEEP is set by scripts/test --long.
+TEST(Plan, IsWithinOnePercentOfTheLowerBoundForEveryStrategy) {
+  const bool whole = std::getenv("THIMBLE_WHOLE_SWEEP") != nullptr;
+  for (const Swept& swept : whole ? kWholeSweep : kQuickSweep) {
+    const TrainingPreset preset = PresetOf(swept.model);
+    for (const auto& [batch, microbatch] : swept.sizes) {
+      const Result<Model> model = BuildModel(
+          swept.model,
+          {.batch = batch, .images = preset.images, .classes = preset.classes});
+      ASSERT_TRUE(model.ok()) << model.status().message();
+      for (const int threads : {1, 2}) {
+        if (!whole && threads == 1) continue;
+        SweepStrategies(*model, {.threads = threads, .microbatch = microbatch});
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RandomNet: a small network made from a seed, with what plans find hard:
-// branches, residual sums, values that several ops read, chains that may run in
-// place, views beside other readers, weights that several steps share, odd
-// sizes, and branches that end nowhere.
+// branches, residual sums, dropouts, values that several ops read, chains that
+// may run in place, views beside other readers, weights that several steps
+// share, odd sizes, and branches that end nowhere.
 // The same seed makes the same network.
 #pragma once
 
@@ -87,7 +87,7 @@ class RandomNet {
 
   Images AddImageLayers() {
     Images x = Some(images_);
-    switch (Next(10)) {
+    switch (Next(11)) {
       case 0:
         x.id = net_.BatchNorm(Name(), x.id);
         return x;
@@ -114,6 +114,9 @@ class RandomNet {
       }
       case 6:
         return Pool(x);
+      case 8:  // in place, and again on the gradient
+        x.id = net_.Dropout(x.id, 0.25);
+        return x;
       case 7:  // the same shape, which is no permission to overwrite
         return Conv(x, x.channels, 3, 1, 1);
       default: {
@@ -151,9 +154,12 @@ class RandomNet {
 
   Rows AddRowLayers() {
     Rows x = Some(rows_);
-    switch (Next(5)) {
+    switch (Next(6)) {
       case 0:
         x.id = net_.Relu(x.id);
+        return x;
+      case 4:
+        x.id = net_.Dropout(x.id, 0.5);
         return x;
       case 1:
         x.id = net_.BatchNorm(Name(), x.id);

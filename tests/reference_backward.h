@@ -23,6 +23,7 @@ class ReferenceBackward {
                     uint64_t sample)
       : model_(model),
         rows_(batch.count),
+        first_(batch.first),
         labels_(batch.labels.data()),
         forward_(model, batch),
         factors_(epsilon, sample) {
@@ -211,6 +212,9 @@ class ReferenceBackward {
         return ref::ReluGradFromOutput(static_cast<int64_t>(y.size()), y.data(),
                                        g, gx);
       }
+      case OpKind::kDropout:
+        return ref::Dropout(rows_, shape.elements_from(1),
+                            DropoutMaskOf(op, first_), g, gx);
       case OpKind::kMaxPool: {
         const auto s = ops::PoolShapeOf(spec, As<ops::MaxPool>(op).window());
         Tensor y(forward_.At(op.outputs[0]).size());
@@ -255,6 +259,7 @@ class ReferenceBackward {
 
   const Model& model_;
   int64_t rows_;
+  int64_t first_;
   const int32_t* labels_;
   ReferenceNet<double> forward_;
   Factors factors_;

@@ -29,6 +29,7 @@
 #include "kernels/testing.h"
 #include "ops/batch_norm.h"
 #include "ops/conv2d.h"
+#include "ops/dropout.h"
 #include "ops/image_slice.h"
 #include "ops/lstm_cell.h"
 #include "ops/normalize.h"
@@ -38,12 +39,27 @@
 
 namespace thimble::testing {
 
-// The first `count` rows that a step holds.
+// `count` rows of a step, from its row `first` on.
 struct Batch {
   std::vector<uint8_t> images;
   std::vector<int32_t> labels;
   int64_t count = 0;
+  int64_t first = 0;
 };
+
+// Of dropouts: the first step of a session after Initialize(kReferenceSeed).
+constexpr uint64_t kReferenceSeed = 1;
+constexpr uint64_t kReferenceStep = 1;
+
+// Which elements `op`, a dropout, keeps of rows from `first` on.
+inline kernels::DropoutMask DropoutMaskOf(const Op& op, int64_t first) {
+  const auto& dropout = static_cast<const ops::Dropout&>(*op.def);
+  return {.seed = kReferenceSeed,
+          .step = kReferenceStep,
+          .stream = dropout.stream(),
+          .first = first,
+          .rate = dropout.rate()};
+}
 
 // One tensor per parameter, in the order of the model's values, which is also
 // that of Plan::parameters().
@@ -160,6 +176,9 @@ class ReferenceNet {
         return BatchNorm(op, spec, x, y);
       case OpKind::kRelu:
         return Relu(op, x, y);
+      case OpKind::kDropout:
+        return ref::Dropout(rows, shape.elements_from(1),
+                            DropoutMaskOf(op, batch_.first), x, y);
       case OpKind::kMaxPool:
         return MaxPool(op, spec, x, y);
       case OpKind::kAveragePool:

@@ -118,11 +118,12 @@ class Graph {
 struct Model {
   std::string name;
   Graph graph;
-  ValueId images;   // u8 [N, C, H, W]; N is the batch capacity
-  ValueId labels;   // i32 [N]
-  ValueId logits;   // f32 [N, K]
-  ValueId loss;     // f32 [1], mean over the batch
-  ValueId correct;  // i32 [1], rows whose largest logit is the label's
+  ValueId images;      // u8 [N, C, H, W]; N is the batch capacity
+  ValueId labels;      // i32 [N]
+  ValueId logits;      // f32 [N, K]
+  ValueId loss;        // f32 [1], mean over the batch
+  ValueId correct;     // i32 [1], rows whose largest logit is the label's
+  double dropout = 0;  // the largest rate of its dropouts
 
   int64_t batch() const { return graph.value(images).spec.shape[0]; }
 };

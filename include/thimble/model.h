@@ -18,6 +18,9 @@ struct ModelOptions {
   int64_t batch = 100;
   ImageLayer images;  // what the data set holds
   int64_t classes = 10;
+  // Rate of the dropouts: before the last layer of mlp and cnn, between the
+  // convolutions of each block of wrn-D-K. 0: none. Other models refuse it.
+  double dropout = 0;
 };
 
 // `name` is one of ModelNames(), or follows the pattern of one (wrn-28-2).

@@ -79,6 +79,10 @@ class Network {
   ValueId BatchNorm(const std::string& name, ValueId x, float epsilon = 1e-5f,
                     float momentum = 0.1f);
   ValueId Relu(ValueId x);
+  // In training, drops a share `rate` in [0, 1) of the values by chance and
+  // scales the others by 1 / (1 − rate); in evaluation, and with rate 0, x as
+  // it is.
+  ValueId Dropout(ValueId x, double rate);
   ValueId MaxPool(ValueId x, const PoolLayer& layer = {});
   ValueId AveragePool(ValueId x, const PoolLayer& layer = {});
   ValueId GlobalAveragePool(ValueId x);

@@ -45,6 +45,9 @@ struct PlanOptions {
   bool training = true;  // false: only the evaluate phase
   bool fuse = true;      // norm, ReLU and sums into the convolutions
   bool inplace = true;   // let ops overwrite inputs that they read last
+  // Let buffers use the bytes of dead ones. Without it, for comparison, every
+  // buffer has its own for the whole of a step.
+  bool sharing = true;
   // What is dropped in forward and computed again for backward: none, no-bn,
   // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve; or auto, the
   // least work that the budget allows. Results do not depend on it.
@@ -108,6 +111,7 @@ struct PlanParts {
   PlanOptions options;
   int64_t batch = 0;
   int64_t microbatch = 0;
+  double dropout = 0;  // see Model
   PhaseEnds train, evaluate;
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;  // running ones: saved with the parameters
@@ -136,6 +140,8 @@ class Plan {
   // Images of a step, and of one pass over the microbatch or evaluate phase.
   int64_t batch() const { return parts_.batch; }
   int64_t microbatch() const { return parts_.microbatch; }
+  // The largest rate of the model's dropouts, 0 without any.
+  double dropout() const { return parts_.dropout; }
   // Passes of a full step.
   int64_t microbatches() const { return parts_.batch / parts_.microbatch; }
   const PhaseEnds& train_ends() const { return parts_.train; }

@@ -50,8 +50,13 @@ class Session {
   std::string_view target() const;
 
   // Sets parameters and statistics to their initial values (a function of the
-  // seed and the parameter's position alone) and the optimizer's state to zero.
+  // seed and the parameter's position alone) and the optimizer's state to zero,
+  // and begins the run of that seed: GoOnAfter(seed, 0).
   void Initialize(uint64_t seed);
+  // The next step is the one after `steps` steps of the run with this seed, on
+  // which dropouts depend. Update counts on by itself: only who restores a
+  // state needs this.
+  void GoOnAfter(uint64_t seed, uint64_t steps);
 
   // Where the caller puts a microbatch before Differentiate or Evaluate: images
   // row by row, and labels in [0, classes).

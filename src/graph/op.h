@@ -46,6 +46,7 @@ enum class OpKind : uint8_t {
   kReluWithMask,
   kReluGradFromOutput,
   kReluGradFromMask,
+  kDropout,
   kMaxPool,
   kMaxPoolGrad,
   kAveragePool,

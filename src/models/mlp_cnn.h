@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The two small networks: a first run in a minute, and the tests' subjects.
+// A dropout stands before the last layer.
 #pragma once
 
 #include "thimble/model.h"

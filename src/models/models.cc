@@ -44,8 +44,12 @@ Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
   TH_ASSIGN_OR_RETURN(const auto wrn, models::ParseWrnName(name));
   if (wrn.has_value()) return models::BuildWrn(name, *wrn, options);
   TH_ASSIGN_OR_RETURN(const auto resnet, models::ParseResnetName(name));
-  if (resnet.has_value()) return models::BuildResnet(name, *resnet, options);
   TH_ASSIGN_OR_RETURN(const auto lstm, models::ParseLstmName(name));
+  if ((resnet.has_value() || lstm.has_value()) && options.dropout != 0) {
+    return Status::Usage(fmt::format(
+        "'{}' has no place for a dropout; mlp, cnn and wrn-D-K have", name));
+  }
+  if (resnet.has_value()) return models::BuildResnet(name, *resnet, options);
   if (lstm.has_value()) return models::BuildLstm(name, *lstm, options);
   std::string known;
   for (const ModelName& model : kModels) {

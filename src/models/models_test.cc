@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "graph/op.h"
 #include "models/wrn.h"
 #include "thimble/model.h"
 
@@ -57,6 +62,43 @@ TEST(Models, RefusedWideNetworksLearnTheLimits) {
   }
   for (const char* name : {"wrn-10-100", "wrn-10-0.04"}) {
     EXPECT_TRUE(BuildModel(name, {.batch = 1, .images = kCifar}).ok()) << name;
+  }
+}
+
+TEST(Models, DropoutsStandWhereTheyAreUsual) {
+  const auto placed = [](const char* name) {
+    auto model =
+        BuildModel(name, {.batch = 2, .images = kCifar, .dropout = 0.3});
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    EXPECT_EQ(model->dropout, 0.3);
+    std::vector<std::string> readers;
+    for (const Op& op : model->graph.ops()) {
+      for (ValueId v : op.inputs) {
+        const OpId maker = model->graph.value(v).producer;
+        if (maker.valid() &&
+            model->graph.op(maker).def->kind() == OpKind::kDropout) {
+          readers.push_back(op.name);
+        }
+      }
+    }
+    return readers;
+  };
+  EXPECT_EQ(placed("mlp"), std::vector<std::string>{"fc3"});
+  EXPECT_EQ(placed("cnn"), std::vector<std::string>{"fc"});
+  EXPECT_EQ(
+      placed("wrn-10-1"),
+      (std::vector<std::string>{"stage1.block1.conv2", "stage2.block1.conv2",
+                                "stage3.block1.conv2"}));
+  for (const char* name : {"resnet-20", "resnet-164", "lstm-1-8-32"}) {
+    EXPECT_EQ(
+        BuildModel(name, {.images = kCifar, .dropout = 0.3}).status().code(),
+        StatusCode::kUsage)
+        << name;
+  }
+  for (const double rate : {-0.1, 1.0, 1.5, std::nan("")}) {
+    EXPECT_EQ(BuildModel("mlp", {.dropout = rate}).status().code(),
+              StatusCode::kUsage)
+        << rate;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "graph/op.h"
@@ -10,6 +11,7 @@
 #include "ops/batch_norm.h"
 #include "ops/bias.h"
 #include "ops/conv2d.h"
+#include "ops/dropout.h"
 #include "ops/image_slice.h"
 #include "ops/linear.h"
 #include "ops/lstm_cell.h"
@@ -278,6 +280,15 @@ ValueId Network::BatchNorm(const std::string& name, ValueId x, float epsilon,
 
 ValueId Network::Relu(ValueId x) {
   return AddLayer(Unnamed("relu"), std::make_shared<ops::Relu>(), {x});
+}
+
+ValueId Network::Dropout(ValueId x, double rate) {
+  if (rate == 0) return x;
+  const auto stream = static_cast<uint32_t>(model_.graph.ops().size());
+  const ValueId y = AddLayer(Unnamed("dropout"),
+                             std::make_shared<ops::Dropout>(rate, stream), {x});
+  if (status_.ok()) model_.dropout = std::max(model_.dropout, rate);
+  return y;
 }
 
 ValueId Network::MaxPool(ValueId x, const PoolLayer& layer) {

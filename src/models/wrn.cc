@@ -13,7 +13,8 @@ constexpr int64_t kMaxDepth = 6 * 1000 + 4;
 constexpr double kMaxWidth = 100;
 
 ValueId Block(Network& net, const std::string& name, ValueId x,
-              int64_t in_channels, int64_t channels, int64_t stride) {
+              int64_t in_channels, int64_t channels, int64_t stride,
+              double dropout) {
   const bool same = stride == 1 && in_channels == channels;
   // Before the branch, so that backward comes to it last: the gradient stays
   // as small as the block's output until x is not needed any more.
@@ -21,7 +22,8 @@ ValueId Block(Network& net, const std::string& name, ValueId x,
   const ValueId a = net.Relu(net.BatchNorm(name + ".bn1", x));
   const ValueId y =
       net.Conv2d(name + ".conv1", a, {.channels = channels, .stride = stride});
-  const ValueId b = net.Relu(net.BatchNorm(name + ".bn2", y));
+  const ValueId b =
+      net.Dropout(net.Relu(net.BatchNorm(name + ".bn2", y)), dropout);
   const ValueId z = net.Conv2d(name + ".conv2", b, {.channels = channels});
   return net.Add(shortcut, z);
 }
@@ -65,7 +67,7 @@ Result<Model> BuildWrn(const std::string& name, const WrnShape& shape,
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t stride = stage > 0 && block == 0 ? 2 : 1;
       x = Block(net, fmt::format("stage{}.block{}", stage + 1, block + 1), x,
-                channels, out, stride);
+                channels, out, stride, options.dropout);
       channels = out;
     }
   }

@@ -6,6 +6,8 @@
 //   a = relu(bn1(x));  y = conv1(a);  b = relu(bn2(y));  z = conv2(b)
 //   out = shortcut(x) + z
 //
+// A dropout stands behind b's ReLU, where Zagoruyko and Komodakis have it.
+//
 // Where the shape changes, the shortcut takes every second row and column of
 // the raw x and appends channels of zeros: it has no parameters.
 //

@@ -131,6 +131,21 @@ void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
   }
 }
 
+// Lets every buffer live through training, or through evaluation if it is of
+// that alone: no bytes are used twice within a step.
+void KeepApart(std::span<const ScheduledOp> schedule,
+               std::vector<Buffer>& buffers) {
+  const auto end = static_cast<uint32_t>(schedule.size());
+  uint32_t trained = 0;
+  while (trained < end && schedule[trained].phase != Phase::kEvaluate) {
+    ++trained;
+  }
+  for (Buffer& b : buffers) {
+    b.live = {b.live.begin < trained ? 0 : trained,
+              b.live.end > trained ? end : trained};
+  }
+}
+
 }  // namespace
 
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
@@ -172,6 +187,7 @@ BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
     set.buffers.push_back(
         {op.name + ".scratch", Role::kWorkspace, bytes, 0, {t, t + 1}});
   }
+  if (!options.sharing) KeepApart(schedule, set.buffers);
   return set;
 }
 

@@ -24,7 +24,8 @@ struct BufferSet {
 // and counts to the end of theirs, since the host reads them there (training's
 // through the update; evaluation's logits too); what is carried through several
 // microbatches from the first op; everything else from the op that makes it to
-// the op that reads it last.
+// the op that reads it last. Without sharing, each lives through the whole of
+// training or of evaluation.
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
                       std::vector<ScheduledOp>& schedule);
 

@@ -117,6 +117,7 @@ class Fuser {
     fused.logits = map_[model_.logits.i];
     fused.loss = map_[model_.loss.i];
     fused.correct = map_[model_.correct.i];
+    fused.dropout = model_.dropout;
     return fused;
   }
 

@@ -43,6 +43,15 @@ void FindPeak(PlanParts& parts) {
   TH_CHECK(static_cast<int64_t>(parts.lower_bound) == most);
 }
 
+// What of the memory optimisations is switched off.
+std::string AblationText(const PlanOptions& options) {
+  std::string text;
+  if (!options.inplace) text += " inplace off";
+  if (!options.sharing) text += " sharing off";
+  if (!options.fuse) text += " fuse off";
+  return text;
+}
+
 }  // namespace
 
 planner::Program planner::MakeProgram(const Model& whole,
@@ -62,6 +71,7 @@ Plan planner::AssemblePlan(const Model& whole, const PlanOptions& options,
   parts.options.checkpoint = strategy.name;
   parts.batch = whole.batch();
   parts.microbatch = microbatch;
+  parts.dropout = whole.dropout;
   const int64_t passes = parts.batch / parts.microbatch;
   Program& program = lowered.program;
   parts.schedule = MakeSchedule(program);
@@ -121,14 +131,15 @@ const Buffer& Plan::BufferOf(ValueId v) const {
 
 std::string Plan::Explain() const {
   std::string text = fmt::format(
-      "plan {} batch {}{} threads {}{}\narena {} lower_bound {} peak '{}' at "
+      "plan {} batch {}{} threads {}{}{}\narena {} lower_bound {} peak '{}' at "
       "{}\n",
       parts_.model, parts_.batch, planner::PassesText(*this),
       parts_.options.threads,
       parts_.options.checkpoint == "none"
           ? ""
           : " checkpoint " + parts_.options.checkpoint,
-      parts_.arena_bytes, parts_.lower_bound, peak_op().name, parts_.peak_time);
+      AblationText(parts_.options), parts_.arena_bytes, parts_.lower_bound,
+      peak_op().name, parts_.peak_time);
   for (size_t role = 0; role < kRoles; ++role) {
     text += fmt::format("  {:<20} {}\n", RoleName(static_cast<Role>(role)),
                         parts_.peak_bytes[role]);

@@ -49,6 +49,15 @@ std::string PassesText(const Plan& plan) {
   return text;
 }
 
+// What of the memory optimisations is switched off.
+std::string AblationNote(const PlanOptions& options) {
+  std::string text;
+  if (!options.inplace) text += ", nothing in place";
+  if (!options.sharing) text += ", no bytes shared over time";
+  if (!options.fuse) text += ", nothing fused";
+  return text;
+}
+
 // "--checkpoint auto --budget 20.5MB": what to type for a trade-off, in place
 // of what was typed for `plan`.
 std::string OptionsText(const Plan& plan, const TradeOff& trade) {
@@ -104,9 +113,13 @@ Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   json["microbatch"] = plan.microbatch();
   const int64_t ghost_batch = plan.options().ghost_batch;
   json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
+  json["dropout"] = plan.dropout();
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
   json["checkpoint"] = plan.options().checkpoint;
+  json["inplace"] = plan.options().inplace;
+  json["sharing"] = plan.options().sharing;
+  json["fuse"] = plan.options().fuse;
   json["threads"] = plan.options().threads;
   json["bytes"] = {
       {"arena", plan.arena_bytes()},     {"lower_bound", plan.lower_bound()},
@@ -185,9 +198,10 @@ std::string PlanTable(const Plan& plan, std::span<const TradeOff> trade_offs) {
                                   static_cast<double>(plan.lower_bound()) -
                               1.0);
   std::string text = fmt::format(
-      "{}: {} parameters, batch {}{}, f32, {} thread{}\n\n", plan.model(),
+      "{}: {} parameters, batch {}{}, f32, {} thread{}{}\n\n", plan.model(),
       plan.graph().ParameterCount(), plan.batch(), PassesText(plan),
-      plan.options().threads, plan.options().threads == 1 ? "" : "s");
+      plan.options().threads, plan.options().threads == 1 ? "" : "s",
+      AblationNote(plan.options()));
   text += fmt::format("  {:<30} {:>12}\n", "arena (all that is allocated)",
                       FormatBytesUp(plan.arena_bytes()));
   text += fmt::format("  {:<30} {:>12}   (arena +{:.2f}%)\n",

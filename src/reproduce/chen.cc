@@ -7,13 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "planner/buffers.h"
-#include "planner/program.h"
-#include "planner/schedule.h"
 #include "report/plan_report.h"
 #include "reproduce/figures.h"
 #include "reproduce/printed.h"
 #include "thimble/model.h"
+#include "thimble/plan.h"
 
 namespace thimble::reproduce {
 namespace {
@@ -29,10 +27,6 @@ constexpr Ablation kAblation[] = {
 };
 constexpr size_t kSharing = 2;
 constexpr size_t kSublinear = 4;
-
-bool IsFeatureMap(Role role) {
-  return role == Role::kActivation || role == Role::kActivationGradient;
-}
 
 // One network of a growing family.
 struct Member {
@@ -87,31 +81,13 @@ Status AddRows(const Family& family, const ReproduceOptions& options,
   return Status::Ok();
 }
 
-AblationBytes Unshared(const Model& model, const PlanOptions& options) {
-  const planner::Program program = planner::Differentiate(model, options, 1);
-  auto schedule = planner::MakeSchedule(program);
-  const planner::BufferSet set =
-      planner::MakeBuffers(program, options, schedule);
-  // Chen et al. plan training alone: buffers of evaluation are left out.
-  uint32_t end = 0;
-  while (end < schedule.size() && schedule[end].phase != Phase::kEvaluate)
-    ++end;
-  AblationBytes bytes;
-  for (const Buffer& b : set.buffers) {
-    if (b.live.begin >= end) continue;
-    bytes.arena += b.bytes;
-    if (IsFeatureMap(b.role)) bytes.feature_maps += b.bytes;
-  }
-  return bytes;
-}
-
 constexpr const char* kFeatureMapsNote =
     "feature maps: forward values and their gradients at the arena's peak, as "
     "Chen et al. count; the arena has parameters, their gradients, momentum, "
     "workspace and input too";
 constexpr const char* kUnsharedNote =
-    "without sharing: the sum over all buffers of training; such a plan cannot "
-    "be asked for";
+    "without sharing: every buffer has its own bytes for the whole of a step "
+    "(plan --sharing off)";
 
 }  // namespace
 
@@ -121,10 +97,8 @@ Result<AblationBytes> MeasureAblation(const Model& model,
                             .threads = threads,
                             .fuse = ablation.fuse,
                             .inplace = ablation.inplace,
+                            .sharing = ablation.sharing,
                             .checkpoint = ablation.checkpoint};
-  // No option of a plan switches sharing off, and placing buffers that share
-  // nothing would be in vain: their sizes are added up instead.
-  if (!ablation.sharing) return Unshared(model, options);
   auto plan = MakePlan(model, options);
   if (!plan.ok()) return plan.status();
   AblationBytes bytes;

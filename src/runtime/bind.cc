@@ -13,6 +13,7 @@
 #include "kernels/update/update.h"
 #include "ops/accumulate.h"
 #include "ops/conv2d.h"
+#include "ops/dropout.h"
 #include "ops/image_slice.h"
 #include "ops/linear.h"
 #include "ops/normalize.h"
@@ -211,6 +212,20 @@ BoundOp BindGlobalAveragePoolGrad(const BindContext& c) {
   };
 }
 
+BoundOp BindDropout(const BindContext& c) {
+  const auto& op = c.As<ops::Dropout>();
+  const int64_t elements = c.inputs[0].shape.elements_from(1);
+  return [c, &op, elements](const RunContext& run) {
+    kernels::Dropout(Rows(c.inputs[0], run), elements,
+                     {.seed = run.seed,
+                      .step = run.step,
+                      .stream = op.stream(),
+                      .first = run.first,
+                      .rate = op.rate()},
+                     c.In(0), c.Out(0), c.kernel);
+  };
+}
+
 BoundOp BindAdd(const BindContext& c) {
   return [c](const RunContext& run) {
     kernels::Add(Used(c.outputs[0], run), c.In(0), c.In(1), c.Out(0), c.kernel);
@@ -322,6 +337,8 @@ BoundOp Bind(const BindContext& context) {
       return BindReluGradFromOutput(context);
     case OpKind::kReluGradFromMask:
       return BindReluGradFromMask(context);
+    case OpKind::kDropout:
+      return BindDropout(context);
     case OpKind::kMaxPool:
       return BindMaxPool(context);
     case OpKind::kMaxPoolGrad:

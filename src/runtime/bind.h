@@ -20,6 +20,11 @@ namespace thimble::runtime {
 struct RunContext {
   int64_t count = 0;   // rows of this microbatch
   int64_t images = 0;  // rows of the whole step
+  int64_t first = 0;   // of them, this microbatch's first
+  // What masks are drawn from. Steps count from 1: the numbers of step 0 are
+  // those of the initial weights.
+  uint64_t seed = 0;
+  uint64_t step = 0;
   // Not the first microbatch of the step: carried outputs are added to.
   bool accumulate = false;
   float learning_rate = 0.0f;

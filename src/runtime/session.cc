@@ -24,6 +24,8 @@ struct Session::Impl {
   runtime::Arena arena;
   std::unique_ptr<ThreadPool> pool;
   runtime::Executor executor;
+  uint64_t seed = 0;
+  uint64_t steps = 0;  // done
 };
 
 namespace {
@@ -91,6 +93,12 @@ void Session::Initialize(uint64_t seed) {
   for (ValueId v : plan().statistics()) {
     Fill(graph.value(v).init, seed, stream++, Floats(v));
   }
+  GoOnAfter(seed, 0);
+}
+
+void Session::GoOnAfter(uint64_t seed, uint64_t steps) {
+  impl_->seed = seed;
+  impl_->steps = steps;
 }
 
 std::span<uint8_t> Session::train_images() {
@@ -116,6 +124,9 @@ BatchResult Session::Differentiate(const Microbatch& part) {
   TH_CHECK(part.count == part.images || plan().microbatches() > 1);
   impl_->executor.Run(Phase::kMicrobatch, {.count = part.count,
                                            .images = part.images,
+                                           .first = part.first,
+                                           .seed = impl_->seed,
+                                           .step = impl_->steps + 1,
                                            .accumulate = part.first > 0});
   const PhaseEnds& ends = plan().train_ends();
   return {Floats(ends.loss)[0], CastSpan<int32_t>(Bytes(ends.correct))[0]};
@@ -123,6 +134,7 @@ BatchResult Session::Differentiate(const Microbatch& part) {
 
 void Session::Update(float learning_rate) {
   impl_->executor.Run(Phase::kUpdate, {.learning_rate = learning_rate});
+  ++impl_->steps;
 }
 
 BatchResult Session::TrainStep(int64_t count, float learning_rate) {

@@ -154,6 +154,7 @@ class Run {
     if (options_.resume && train::HasCheckpoint(options_.out_dir)) {
       TH_ASSIGN_OR_RETURN(
           now_, train::LoadCheckpoint(options_.out_dir, *session_, Settings()));
+      session_->GoOnAfter(options_.seed, static_cast<uint64_t>(now_.step));
       summary_.resumed_step = now_.step;
       log_.Resume(now_.step);
       return Status::Ok();
@@ -163,7 +164,8 @@ class Run {
     return Status::Ok();
   }
 
-  // Everything that decides bits. Threads and budget do not.
+  // Everything that decides bits. Threads, budget, and what shares bytes do
+  // not.
   train::Settings Settings() const {
     const OptimizerSpec& optimizer = plan_.options().optimizer;
     return {{"model", plan_.model()},
@@ -182,6 +184,8 @@ class Run {
             {"momentum", fmt::format("{}", optimizer.momentum)},
             {"weight decay", fmt::format("{}", optimizer.weight_decay)},
             {"nesterov", optimizer.nesterov ? "yes" : "no"},
+            {"dropout", fmt::format("{}", plan_.dropout())},
+            {"fuse", plan_.options().fuse ? "on" : "off"},
             {"SIMD target", std::string(session_->target())}};
   }
 
@@ -310,7 +314,8 @@ class Run {
         plan_.model(),
         data_.spec(),
         {data_.mean().begin(), data_.mean().end()},
-        {data_.stddev().begin(), data_.stddev().end()}};
+        {data_.stddev().begin(), data_.stddev().end()},
+        plan_.dropout()};
     return train::SaveWeights(options_.out_dir, *session_, info, now_.step);
   }
 
@@ -403,6 +408,7 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
   model_options.images = {info.images.channels, info.images.height,
                           info.images.width, info.mean, info.stddev};
   model_options.classes = info.images.classes;
+  model_options.dropout = info.dropout;
   auto model = BuildModel(info.model, model_options);
   if (!model.ok()) {
     return Status::Failed(fmt::format(

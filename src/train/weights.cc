@@ -74,6 +74,7 @@ Status SaveWeights(const std::string& dir, Session& session,
                            {"classes", std::to_string(info.images.classes)},
                            {"mean", JoinFloats(info.mean)},
                            {"stddev", JoinFloats(info.stddev)},
+                           {"dropout", fmt::format("{}", info.dropout)},
                            {"steps", std::to_string(steps)},
                            {kChecksum, WeightsSha256(session)}});
 }
@@ -107,6 +108,8 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
         "train --out`",
         path));
   }
+  // Files from before there were dropouts do not name it: then it is 0.
+  info.dropout = std::strtod(get("dropout").c_str(), nullptr);
   info.images.classes = static_cast<int32_t>(classes);
   return info;
 }

@@ -27,6 +27,7 @@ struct WeightsInfo {
   std::string model;
   ImageSpec images{};
   std::vector<float> mean, stddev;
+  double dropout = 0;  // in training; evaluation has none
 };
 
 // Temporary file, fsync, rename: the old file stays until the new one is whole.

@@ -171,7 +171,8 @@ TEST(Cli, PlanJsonKeepsItsContract) {
       EXPECT_LE(plan["flops"]["ratio"], 1.01);
       for (const char* key : {"model", "batch", "microbatch", "precision",
                               "nonzero", "checkpoint", "threads", "paper_bytes",
-                              "paper_flops_ratio", "peak_op"}) {
+                              "paper_flops_ratio", "peak_op", "inplace",
+                              "sharing", "fuse"}) {
         EXPECT_TRUE(plan.contains(key)) << key;
       }
     }
@@ -219,6 +220,68 @@ TEST(Cli, TrainsInMicrobatchesToTheSameBitsForAnyThreadCount) {
         Json::parse(text.substr(0, text.find('\n')), nullptr, false);
     EXPECT_EQ(start["plan"]["microbatch"], 5);
   }
+}
+
+TEST(Cli, MemoryOptimisationsCanBeSwitchedOffForTheSameWeights) {
+  const auto train = [](const Args& more) {
+    TestFolder folder;
+    const std::string log = folder.File("log.jsonl");
+    const CliResult result = RunCli(
+        Args{"train", "cnn", "--data", "synthetic", "--batch", "10", "--steps",
+             "3", "--threads", "1", "--json", "--log", log} +
+        more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::string text = ReadTestFile(log);
+    Json both = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
+    both["summary"] = Json::parse(result.out, nullptr, false);
+    return both;
+  };
+  const Json usual = train({});
+  Json before = usual;
+  const Args switches = {"--sharing", "off", "--inplace", "off"};
+  for (size_t given = 2; given <= switches.size(); given += 2) {
+    const Json got = train({switches.begin(), switches.begin() + given});
+    EXPECT_EQ(got["plan"][switches[given - 2].substr(2)], false);
+    EXPECT_EQ(got["summary"]["weights_sha256"],
+              usual["summary"]["weights_sha256"]);
+    EXPECT_GT(got["plan"]["bytes"]["arena"], before["plan"]["bytes"]["arena"]);
+    before = got;
+  }
+  // Of fused ops only agreement within rounding is promised.
+  const Json plain = train({"--fuse", "off"});
+  EXPECT_EQ(plain["plan"]["fuse"], false);
+  EXPECT_GT(plain["plan"]["bytes"]["arena"], usual["plan"]["bytes"]["arena"]);
+  for (const char* key : {"inplace", "sharing", "fuse"}) {
+    EXPECT_EQ(usual["plan"][key], true) << key;
+    const std::string option = "--" + std::string(key);
+    ExpectRefused({"plan", "cnn", option, "no"}, 2, option);
+    ExpectRefused({"plan", "cnn", option, "no"}, 2, "neither on nor off");
+  }
+}
+
+TEST(Cli, TrainsWithDropoutsAndEvaluatesWithout) {
+  TestFolder folder;
+  std::string weights[2];
+  for (const char* rate : {"0", "0.5"}) {
+    const CliResult result =
+        RunCli({"train", "mlp", "--data", "synthetic", "--steps", "2",
+                "--dropout", rate, "--out", folder.File(rate), "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const CliResult tested =
+        RunCli({"eval", "--from", folder.File(rate), "--data", "synthetic",
+                "--json"});
+    ASSERT_EQ(tested.exit_code, 0) << tested.err;
+    EXPECT_EQ(Json::parse(tested.out)["test_accuracy"],
+              Json::parse(result.out)["test_accuracy"]);
+    weights[rate[1] == '.'] = Json::parse(result.out)["weights_sha256"];
+  }
+  EXPECT_NE(weights[0], weights[1]);
+  const Json plan = Json::parse(
+      RunCli({"plan", "wrn-10-1", "--dropout", "0.3", "--json"}).out);
+  EXPECT_EQ(plan["dropout"], 0.3);
+  ExpectRefused({"plan", "mlp", "--dropout", "1"}, 2, "--dropout");
+  ExpectRefused({"plan", "lstm-1-8-28", "--dropout", "0.3"}, 2,
+                "mlp, cnn and wrn-D-K have");
 }
 
 TEST(Cli, KeepsABudgetAndNamesTheSmallestThatWorks) {

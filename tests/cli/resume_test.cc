@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@ using Args = std::vector<std::string>;
 Args TrainArgs(const std::string& dir, const char* epochs) {
   return {"train", "mlp",      "--data", "synthetic", "--batch",
           "64",    "--epochs", epochs,   "--threads", "2",
-          "--out", dir,        "--json", "--augment", "crop-flip"};
+          "--out", dir,        "--json", "--dropout", "0.2",
+          "--augment", "crop-flip"};
 }
 
 Json Finish(Args args) {
@@ -125,6 +127,12 @@ TEST(Resume, RefusesOtherSettingsAndDamagedFiles) {
   other = args;
   other.insert(other.end(), {"--seed", "9"});
   refused(other, "seed = 1, now it is 9");
+  other = args;
+  *std::ranges::find(other, "0.2") = "0.3";
+  refused(other, "dropout = 0.2, now it is 0.3");
+  other = args;
+  other.insert(other.end(), {"--fuse", "off"});
+  refused(other, "fuse = on, now it is off");
   other = args;
   other.back() = "none";
   refused(other, "augment = crop-flip, now it is none");

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise/dropout-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
 
@@ -231,6 +232,26 @@ void ReluGradFromMask(int64_t n, const uint8_t* mask, const float* grad_y,
   ForBlocks(n, context, [&](int64_t i, size_t count) {
     run(count, mask + i / 8, grad_y + i, grad_x + i);
   });
+}
+
+void Dropout(int64_t images, int64_t elements, const DropoutMask& mask,
+             const float* x, float* y, const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(DropoutGroupOf).Get();
+  constexpr auto kGroup = static_cast<int64_t>(kDropoutGroup);
+  const int64_t groups = (elements + kGroup - 1) / kGroup;
+  context.pool->ParallelFor(
+      images * groups, [&](int64_t begin, int64_t end, int) {
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t image = unit / groups;
+          const int64_t first = unit % groups * kGroup;
+          const int64_t block = (mask.first * groups + unit) *
+                                static_cast<int64_t>(kDropoutBlocks);
+          const int64_t at = image * elements + first;
+          run(mask, static_cast<uint32_t>(block),
+              static_cast<size_t>(std::min(kGroup, elements - first)), x + at,
+              y + at);
+        }
+      });
 }
 
 void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,

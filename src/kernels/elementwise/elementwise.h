@@ -7,6 +7,7 @@
 // depend on the thread count. No scratch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/context.h"
@@ -33,6 +34,38 @@ void ReluGradFromOutput(int64_t n, const float* y, const float* grad_y,
 // grad_x = mask ? grad_y : 0. In place on grad_y.
 void ReluGradFromMask(int64_t n, const uint8_t* mask, const float* grad_y,
                       float* grad_x, const KernelContext& context);
+
+// Which elements a dropout keeps: a function of seed, step, stream and of the
+// element's place in the step, so that a mask is drawn again instead of stored.
+// Elements of an image are in groups of 64, each with 16 Philox counters: word
+// w of counter j belongs to element 16 w + j of its group. Every image begins
+// with a new group, and `first` is the place in the step of the first image of
+// a call.
+struct DropoutMask {
+  uint64_t seed = 0;
+  uint64_t step = 0;
+  uint32_t stream = 0;
+  int64_t first = 0;
+  float rate = 0.0f;  // in [0, 1): the share that becomes 0
+
+  // Of what is kept, so that the expectation stays.
+  float scale() const { return 1.0f / (1.0f - rate); }
+};
+inline constexpr size_t kDropoutBlocks = 16;
+inline constexpr size_t kDropoutGroup = 4 * kDropoutBlocks;
+
+// Philox counters that `images` of `elements` each take; a stream has 2^32.
+constexpr int64_t DropoutBlocks(int64_t images, int64_t elements) {
+  constexpr auto kGroup = static_cast<int64_t>(kDropoutGroup);
+  constexpr auto kBlocks = static_cast<int64_t>(kDropoutBlocks);
+  return images * ((elements + kGroup - 1) / kGroup) * kBlocks;
+}
+
+// y = x * scale() where the mask keeps an element, else 0; bits do not depend
+// on the SIMD target. The gradient is the same function of grad_y. In place.
+// REQUIRES: DropoutBlocks(mask.first + images, elements) <= 2^32.
+void Dropout(int64_t images, int64_t elements, const DropoutMask& mask,
+             const float* x, float* y, const KernelContext& context);
 
 // Images as bytes into f32: y[i, c, p] = x[i, c, p] * scale[c] + shift[c].
 void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -115,6 +116,92 @@ TEST(Elementwise, ReluLetsNanThrough) {
 const std::tuple<int64_t, int64_t, int64_t> kImages[] = {
     {1, 1, 1},  {3, 2, 49},  {2, 5, 16},  {4, 3, 17}, {2, 7, 784},
     {9, 10, 1}, {33, 65, 1}, {5, 130, 1}, {1, 1, 33}};
+
+// The mask in the words of its contract.
+TEST(Elementwise, DropoutMatchesReferenceAlsoInPlace) {
+  ForEachCase([](int64_t n, size_t misalign, int threads) {
+    const int64_t images = n > 100 ? 2 : 3;
+    const auto size = static_cast<size_t>(images * n);
+    GuardedBuffer<float> x(size, misalign), y(size, 1);
+    FillRandom(x.span(), 13);
+    const DropoutMask mask{.seed = 0x123456789ABCDEF0u,
+                           .step = 0xFEDCBA9876u,
+                           .stream = 7,
+                           .first = 5,
+                           .rate = 0.3f};
+    std::vector<float> want(size);
+    reference::Dropout(images, n, mask, x.data(), want.data());
+    TestContext context(threads);
+    Dropout(images, n, mask, x.data(), y.data(), *context);
+    Dropout(images, n, mask, x.data(), x.data(), *context);
+    for (size_t i = 0; i < size; ++i) {
+      ASSERT_EQ(y[i], want[i]);
+      ASSERT_EQ(x[i], want[i]);
+    }
+    y.CheckGuards("y");
+    x.CheckGuards("x");
+  });
+}
+
+TEST(Elementwise, DropoutKeepsTheExpectation) {
+  const int64_t n = 100'000;
+  constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+  const std::vector<float> ones(static_cast<size_t>(n), 1.0f);
+  std::vector<float> y(ones.size());
+  const TestContext context(1);
+  for (const float rate : {0.0f, 0.1f, 0.5f, 0.9f}) {
+    const DropoutMask mask{.seed = 1, .step = 1, .rate = rate};
+    Dropout(1, n, mask, ones.data(), y.data(), *context);
+    double sum = 0;
+    for (const float v : y) {
+      ASSERT_TRUE(v == 0.0f || v == mask.scale());
+      sum += static_cast<double>(v);
+    }
+    // Five deviations of the mean of n draws.
+    const double p = rate;
+    EXPECT_NEAR(sum / n, 1.0, 5 * std::sqrt(p / (1 - p) / n) + kEpsilon)
+        << rate;
+  }
+}
+
+// Each part of the address makes other masks; an image's does not depend on how
+// the step is divided.
+TEST(Elementwise, DropoutMasksAreOfTheirAddress) {
+  const int64_t images = 4;
+  const int64_t n = 100;
+  const std::vector<float> ones(static_cast<size_t>(images * n), 1.0f);
+  const TestContext context(2);
+  const auto draw = [&](const DropoutMask& mask, int64_t count) {
+    std::vector<float> y(static_cast<size_t>(count * n));
+    Dropout(count, n, mask, ones.data(), y.data(), *context);
+    return y;
+  };
+  const DropoutMask mask{.seed = 3, .step = 4, .stream = 5, .rate = 0.5f};
+  const std::vector<float> whole = draw(mask, images);
+  EXPECT_EQ(draw(mask, images), whole);
+  for (int64_t first = 0; first < images; ++first) {
+    DropoutMask part = mask;
+    part.first = first;
+    const std::vector<float> y = draw(part, images - first);
+    EXPECT_TRUE(std::equal(y.begin(), y.end(), whole.begin() + first * n));
+    if (first == 0) continue;
+    EXPECT_NE(draw(part, 1), draw(mask, 1));
+  }
+  for (DropoutMask other :
+       {DropoutMask{.seed = 2, .step = 4, .stream = 5, .rate = 0.5f},
+        DropoutMask{.seed = 3 | uint64_t{1} << 32,
+        .step = 4,
+        .stream = 5,
+        .rate = 0.5f},
+        DropoutMask{.seed = 3, .step = 3, .stream = 5, .rate = 0.5f},
+        DropoutMask{.seed = 3,
+        .step = 4 | uint64_t{1} << 32,
+        .stream = 5,
+        .rate = 0.5f},
+        DropoutMask{.seed = 3, .step = 4, .stream = 4, .rate = 0.5f}}) {
+    EXPECT_NE(draw(other, images), whole);
+  }
+}
 
 TEST(Elementwise, BiasAndNormalizeMatchReference) {
   ForEachTarget([] {

@@ -6,6 +6,9 @@
 
 #include <cstdint>
 
+#include "base/rng.h"
+#include "kernels/elementwise/elementwise.h"
+
 namespace thimble::kernels::reference {
 
 template <typename T>
@@ -38,6 +41,32 @@ void ReluGradFromMask(int64_t n, const uint8_t* mask, const T* grad_y,
                       T* grad_x) {
   for (int64_t i = 0; i < n; ++i) {
     grad_x[i] = ((mask[i / 8] >> (i % 8)) & 1) != 0 ? grad_y[i] : T(0);
+  }
+}
+
+// Whether element `element` of image `image` of a step is kept.
+inline bool DropoutKeeps(const DropoutMask& mask, int64_t image,
+                         int64_t elements, int64_t element) {
+  constexpr auto kBlocks = static_cast<int64_t>(kDropoutBlocks);
+  constexpr auto kGroup = static_cast<int64_t>(kDropoutGroup);
+  const int64_t groups = (elements + kGroup - 1) / kGroup;
+  const int64_t block = (image * groups + element / kGroup) * kBlocks;
+  const PhiloxBlock bits =
+      RandomStream(mask.seed, mask.step, mask.stream)
+          .Block(static_cast<uint32_t>(block + element % kBlocks));
+  const auto word = static_cast<size_t>(element % kGroup / kBlocks);
+  return UniformFromBits(bits[word]) >= mask.rate;
+}
+
+template <typename T>
+void Dropout(int64_t images, int64_t elements, const DropoutMask& mask,
+             const T* x, T* y) {
+  for (int64_t i = 0; i < images; ++i) {
+    for (int64_t k = 0; k < elements; ++k, ++x, ++y) {
+      *y = DropoutKeeps(mask, mask.first + i, elements, k)
+               ? *x * T(mask.scale())
+               : T(0);
+    }
   }
 }
 

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "base/rng.h"
+#include "planner/place/reduce.h"
 
 namespace thimble::planner {
 namespace {
@@ -17,14 +19,40 @@ bool LiveTogether(const Interval& a, const Interval& b) {
 
 uint64_t Length(const Interval& live) { return live.end - live.begin; }
 
-// Buffers whose pairwise checks a repair round may cost: keeps planning a
-// thousand-layer network in seconds.
-constexpr uint64_t kRepairWork = 40'000'000;
-constexpr int kMaxRepairs = 300;
-// The same for the single moves after them: some tenths of a second at most.
-constexpr uint64_t kMoveWork = 400'000'000;
+// What repairs and moves may cost, in looks at a pair of buffers: bounds on
+// work, not on time, so that plans do not depend on the machine's mood.
+constexpr uint64_t kRepairWork = 20'000'000;
+constexpr uint64_t kMaxRepairs = 400;
+constexpr uint64_t kMoveWork = 5'000'000;
 constexpr uint64_t kMovesPerBuffer = 400;
 constexpr size_t kFewBuffers = 16;
+// More pairs would take more memory to list than they save time.
+constexpr uint64_t kMaxPairs = 8'000'000;
+
+// Where `bytes` go between ranges that are shown by ascending begin.
+class GapSearch {
+ public:
+  GapSearch(size_t bytes, Fit fit) : bytes_(bytes), fit_(fit) {}
+
+  // False where no further range can change the answer.
+  bool See(size_t begin, size_t end) {
+    if (begin >= free_ + bytes_ && begin - free_ < best_size_) {
+      best_ = free_;
+      best_size_ = begin - free_;
+      if (fit_ == Fit::kLowest) return false;
+    }
+    free_ = std::max(free_, end);
+    return true;
+  }
+  size_t offset() const { return best_ == SIZE_MAX ? free_ : best_; }
+
+ private:
+  size_t bytes_;
+  Fit fit_;
+  size_t free_ = 0;  // nothing that was seen lies from here on
+  size_t best_ = SIZE_MAX;
+  size_t best_size_ = SIZE_MAX;
+};
 
 using Key = std::function<uint64_t(const BufferRequest&)>;
 
@@ -71,24 +99,171 @@ struct Attempt {
   Placement placement;
 };
 
-// Moves single buffers to other places of the best order, at random but always
-// the same, and keeps what does not make it worse.
-void Improve(std::span<const BufferRequest> requests, size_t bound, int rounds,
-             Attempt& best) {
-  const RandomStream random(0, 0, 0);
-  const auto n = static_cast<uint32_t>(requests.size());
-  for (int round = 0; round < rounds && best.placement.bytes > bound; ++round) {
-    const PhiloxBlock bits = random.Block(static_cast<uint32_t>(round));
-    const uint32_t from = bits[0] % n;
-    const uint32_t to = bits[1] % n;
-    Attempt attempt = best;
-    const uint32_t moved = attempt.order[from];
-    attempt.order.erase(attempt.order.begin() + from);
-    attempt.order.insert(attempt.order.begin() + to, moved);
-    attempt.placement = PlaceInOrder(requests, attempt.order, attempt.fit);
-    if (attempt.placement.bytes <= best.placement.bytes) best = attempt;
+// Pairs of buffers that live together, each counted twice.
+uint64_t CountPairs(std::span<const BufferRequest> requests) {
+  std::vector<uint32_t> begins, ends;
+  for (const BufferRequest& r : requests) {
+    begins.push_back(r.live.begin);
+    ends.push_back(r.live.end);
   }
+  std::sort(begins.begin(), begins.end());
+  std::sort(ends.begin(), ends.end());
+  uint64_t pairs = 0;
+  for (const BufferRequest& r : requests) {
+    const auto begun =
+        std::lower_bound(begins.begin(), begins.end(), r.live.end);
+    const auto ended = std::upper_bound(ends.begin(), ends.end(), r.live.begin);
+    pairs += static_cast<uint64_t>((begun - begins.begin()) -
+                                   (ended - ends.begin()) - 1);
+  }
+  return pairs;
 }
+
+// Places the same buffers in one order after the other. It lists which of them
+// live together, so that it need not look at the others.
+class Replacer {
+ public:
+  // REQUIRES: the requests outlive it.
+  explicit Replacer(std::span<const BufferRequest> requests)
+      : requests_(requests) {
+    first_.push_back(0);
+    for (uint32_t i = 0; i < requests.size(); ++i) {
+      for (uint32_t j = 0; j < requests.size(); ++j) {
+        if (i != j && LiveTogether(requests[i].live, requests[j].live)) {
+          together_.push_back(j);
+        }
+      }
+      first_.push_back(together_.size());
+    }
+  }
+
+  void Place(Attempt& attempt) {
+    std::vector<size_t>& offsets = attempt.placement.offsets;
+    offsets.assign(requests_.size(), kNotPlaced);
+    attempt.placement.bytes = 0;
+    for (uint32_t i : attempt.order) {
+      ranges_.clear();
+      for (size_t k = first_[i]; k < first_[i + 1]; ++k) {
+        const uint32_t other = together_[k];
+        if (offsets[other] == kNotPlaced) continue;
+        ranges_.emplace_back(offsets[other],
+                             offsets[other] + requests_[other].bytes);
+      }
+      std::sort(ranges_.begin(), ranges_.end());
+      GapSearch gap(requests_[i].bytes, attempt.fit);
+      for (const auto& [begin, end] : ranges_) {
+        if (!gap.See(begin, end)) break;
+      }
+      offsets[i] = gap.offset();
+      attempt.placement.bytes =
+          std::max(attempt.placement.bytes, offsets[i] + requests_[i].bytes);
+    }
+  }
+
+  // Looks of one Place.
+  uint64_t work() const { return together_.size() + requests_.size(); }
+
+ private:
+  static constexpr size_t kNotPlaced = SIZE_MAX;
+  std::span<const BufferRequest> requests_;
+  std::vector<size_t> first_;       // of a buffer, in together_
+  std::vector<uint32_t> together_;  // who lives with it
+  std::vector<std::pair<size_t, size_t>> ranges_;
+};
+
+// The portfolio for one part of a problem. A placement of at most `enough`
+// bytes ends it.
+class Portfolio {
+ public:
+  Portfolio(const PlacementPart& part, size_t enough)
+      : part_(part), requests_(part.requests), enough_(enough) {
+    best_.placement.bytes = SIZE_MAX;
+  }
+
+  Placement Run() {
+    std::vector<Attempt> attempts = Start();
+    if (!IsDone() && CountPairs(requests_) <= kMaxPairs) {
+      Search(std::move(attempts));
+    }
+    return std::move(best_.placement);
+  }
+
+ private:
+  bool IsDone() const { return best_.placement.bytes <= enough_; }
+
+  void Keep(const Attempt& attempt) {
+    if (attempt.placement.bytes < best_.placement.bytes) best_ = attempt;
+  }
+
+  // Each order with each fit, once.
+  std::vector<Attempt> Start() {
+    std::vector<Attempt> attempts;
+    // Lives are long or short by either time; which one tells more depends.
+    for (const auto* lives : {&part_.compressed, &part_.requests}) {
+      for (const std::vector<uint32_t>& order : Orders(*lives)) {
+        for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
+          attempts.push_back({order, fit, PlaceInOrder(requests_, order, fit)});
+          Keep(attempts.back());
+          if (IsDone()) return attempts;
+        }
+      }
+    }
+    return attempts;
+  }
+
+  void Search(std::vector<Attempt> attempts) {
+    Replacer replacer(requests_);
+    const uint64_t repairs =
+        std::min(kMaxRepairs, kRepairWork / replacer.work() / attempts.size());
+    // All of them side by side: the bound is met as soon as one can.
+    for (uint64_t round = 0; round < repairs; ++round) {
+      for (Attempt& attempt : attempts) {
+        RaiseTop(requests_, attempt.placement, attempt.order);
+        replacer.Place(attempt);
+        Keep(attempt);
+        if (IsDone()) return;
+      }
+    }
+    // A handful of buffers has few orders, and they were tried.
+    if (requests_.size() < kFewBuffers) return;
+    Move(std::min(kMovesPerBuffer * requests_.size(),
+                  kMoveWork / replacer.work()),
+         replacer);
+  }
+
+  // Moves single buffers to other places of the best order, at random but
+  // always the same, and keeps what does not make it worse. Every second time
+  // it is one that is too high.
+  void Move(uint64_t rounds, Replacer& replacer) {
+    const RandomStream random(0, 0, 0);
+    const auto n = static_cast<uint32_t>(requests_.size());
+    for (uint64_t round = 0; round < rounds && !IsDone(); ++round) {
+      const PhiloxBlock bits = random.Block(static_cast<uint32_t>(round));
+      Attempt attempt = best_;
+      uint32_t from = bits[0] % n;
+      if (bits[2] % 2 == 0) {
+        while (!IsTooHigh(attempt.order[from])) from = (from + 1) % n;
+      }
+      const uint32_t moved = attempt.order[from];
+      attempt.order.erase(attempt.order.begin() + from);
+      attempt.order.insert(attempt.order.begin() + bits[1] % n, moved);
+      replacer.Place(attempt);
+      if (attempt.placement.bytes <= best_.placement.bytes) {
+        best_ = std::move(attempt);
+      }
+    }
+  }
+
+  // In the best placement.
+  bool IsTooHigh(uint32_t i) const {
+    return best_.placement.offsets[i] + requests_[i].bytes > enough_;
+  }
+
+  const PlacementPart& part_;
+  std::span<const BufferRequest> requests_;
+  size_t enough_;
+  Attempt best_;
+};
 
 }  // namespace
 
@@ -114,23 +289,13 @@ Placement PlaceInOrder(std::span<const BufferRequest> requests,
   std::vector<uint32_t> placed;  // by ascending offset
   for (uint32_t i : order) {
     const BufferRequest& request = requests[i];
-    size_t gap_begin = 0;
-    size_t best = SIZE_MAX;
-    size_t best_gap = SIZE_MAX;
+    GapSearch gap(request.bytes, fit);
     for (uint32_t other : placed) {
       if (!LiveTogether(request.live, requests[other].live)) continue;
-      const size_t offset = placement.offsets[other];
-      if (offset >= gap_begin + request.bytes) {
-        const size_t gap = offset - gap_begin;
-        if (gap < best_gap) {
-          best = gap_begin;
-          best_gap = gap;
-        }
-        if (fit == Fit::kLowest) break;
-      }
-      gap_begin = std::max(gap_begin, offset + requests[other].bytes);
+      const size_t begin = placement.offsets[other];
+      if (!gap.See(begin, begin + requests[other].bytes)) break;
     }
-    const size_t offset = best == SIZE_MAX ? gap_begin : best;
+    const size_t offset = gap.offset();
     placement.offsets[i] = offset;
     placement.bytes = std::max(placement.bytes, offset + request.bytes);
     placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
@@ -142,67 +307,20 @@ Placement PlaceInOrder(std::span<const BufferRequest> requests,
   return placement;
 }
 
-namespace {
-
-// The portfolio proper, for requests of which none lives throughout.
-Placement SearchPortfolio(std::span<const BufferRequest> requests) {
-  if (requests.empty()) return {};
-  const size_t bound = LowerBound(requests);
-  Attempt best;
-  best.placement.bytes = SIZE_MAX;
-  const uint64_t cost =
-      std::max<uint64_t>(1, requests.size() * requests.size());
-  const int repairs =
-      static_cast<int>(std::min<uint64_t>(kMaxRepairs, kRepairWork / cost));
-  for (std::vector<uint32_t>& order : Orders(requests)) {
-    for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
-      Attempt attempt{order, fit, {}};
-      for (int round = 0; round <= repairs; ++round) {
-        attempt.placement = PlaceInOrder(requests, attempt.order, fit);
-        if (attempt.placement.bytes < best.placement.bytes) best = attempt;
-        if (best.placement.bytes == bound) return best.placement;
-        RaiseTop(requests, attempt.placement, attempt.order);
-      }
-    }
-  }
-  // A handful of buffers has few orders, and the portfolio has tried them.
-  if (requests.size() < kFewBuffers) return best.placement;
-  const int moves = static_cast<int>(
-      std::min<uint64_t>(kMovesPerBuffer * requests.size(), kMoveWork / cost));
-  Improve(requests, bound, moves, best);
-  return best.placement;
-}
-
-}  // namespace
-
-// Buffers that live throughout may always lie at the bottom: none can be in
-// another's way there, and the search has fewer left to place.
 Placement PlacePortfolio(std::span<const BufferRequest> requests) {
-  Interval whole{UINT32_MAX, 0};
-  for (const BufferRequest& r : requests) {
-    whole.begin = std::min(whole.begin, r.live.begin);
-    whole.end = std::max(whole.end, r.live.end);
-  }
+  const size_t bound = LowerBound(requests);
   Placement placement;
   placement.offsets.resize(requests.size());
-  std::vector<uint32_t> others;
-  size_t bottom = 0;
-  for (uint32_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].live == whole) {
-      placement.offsets[i] = bottom;
-      bottom += requests[i].bytes;
-    } else {
-      others.push_back(i);
+  for (const PlacementPart& part : Reduce(requests, placement.offsets)) {
+    const Placement above = Portfolio(part, bound - part.bottom).Run();
+    for (size_t k = 0; k < part.members.size(); ++k) {
+      placement.offsets[part.members[k]] = part.bottom + above.offsets[k];
     }
   }
-  std::vector<BufferRequest> rest;
-  rest.reserve(others.size());
-  for (uint32_t i : others) rest.push_back(requests[i]);
-  const Placement above = SearchPortfolio(rest);
-  for (size_t k = 0; k < others.size(); ++k) {
-    placement.offsets[others[k]] = bottom + above.offsets[k];
+  for (size_t i = 0; i < requests.size(); ++i) {
+    placement.bytes =
+        std::max(placement.bytes, placement.offsets[i] + requests[i].bytes);
   }
-  placement.bytes = bottom + above.bytes;
   return placement;
 }
 

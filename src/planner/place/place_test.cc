@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "planner/place/reduce.h"
 
 namespace thimble::planner {
 namespace {
@@ -141,6 +142,37 @@ TEST(Place, PutsABufferIntoTheLowestOrTheTightestGap) {
   EXPECT_EQ(tightest.offsets[4], 256u);
   ExpectNoOverlap(requests, lowest);
   ExpectNoOverlap(requests, tightest);
+}
+
+TEST(Place, NestedLivesNeedNoSearch) {
+  // What is made first is needed last; then the same again, later.
+  Requests requests;
+  for (uint32_t begin : {0u, 20u}) {
+    for (uint32_t i = 0; i < 9; ++i) {
+      requests.push_back({{begin + i, begin + 20 - i}, size_t{64} * (1 + i)});
+    }
+  }
+  std::vector<size_t> offsets(requests.size());
+  EXPECT_TRUE(Reduce(requests, offsets).empty());
+  const Placement placement = PlacePortfolio(requests);
+  EXPECT_EQ(placement.offsets, offsets);
+  EXPECT_EQ(placement.bytes, LowerBound(requests));
+}
+
+TEST(Place, WhatOnlyEndsLaterIsAsGoodAsWhatLivesThroughout) {
+  // Gradients that are all there when the update reads one after the other;
+  // above them a chain, and later a buffer by itself.
+  const Requests requests = {{{0, 6}, 64},  {{0, 7}, 64}, {{0, 8}, 128},
+                             {{0, 2}, 192}, {{1, 3}, 64}, {{2, 4}, 128},
+                             {{3, 5}, 64},  {{5, 6}, 64}};
+  std::vector<size_t> offsets(requests.size(), SIZE_MAX);
+  const std::vector<PlacementPart> parts = Reduce(requests, offsets);
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].members, (std::vector<uint32_t>{3, 4, 5, 6}));
+  EXPECT_EQ(parts[0].bottom, 256u);
+  EXPECT_EQ(offsets[7], 256u);
+  ExpectNoOverlap(requests, PlacePortfolio(requests));
+  EXPECT_EQ(PlacePortfolio(requests).bytes, LowerBound(requests));
 }
 
 TEST(Place, IsCloseToTheOptimumOfSixBuffers) {

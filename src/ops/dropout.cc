@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/dropout.h"
+
+#include <fmt/format.h>
+
+#include "kernels/elementwise/elementwise.h"
+
+namespace thimble::ops {
+
+Result<std::vector<ValueSpec>> Dropout::Infer(
+    std::span<const ValueSpec> inputs) const {
+  // Not only NaN is refused by the form of the comparison: 1 would divide by 0.
+  if (!(rate_ >= 0.0f && rate_ < 1.0f)) {
+    return Status::Usage(
+        fmt::format("the rate must be in [0, 1), got {}", rate_));
+  }
+  const ValueSpec& x = inputs[0];
+  if (x.dtype != DType::kF32 || !x.batched) {
+    return Status::Usage(fmt::format("needs f32 values of a batch, got {} {}",
+                                     x.shape.ToString(), DTypeName(x.dtype)));
+  }
+  constexpr int64_t kMaxBlocks = int64_t{1} << 32;
+  if (kernels::DropoutBlocks(x.shape[0], x.shape.elements_from(1)) >
+      kMaxBlocks) {
+    return Status::Usage(fmt::format("{} has more values than random numbers "
+                                     "can be told apart for; use a smaller "
+                                     "batch",
+                                     x.shape.ToString()));
+  }
+  return std::vector<ValueSpec>{x};
+}
+
+ForwardResult Dropout::Forward(ForwardContext& context) const {
+  if (context.mode == Mode::kTrain) return OpDef::Forward(context);
+  return {{context.inputs[0]}, {}};
+}
+
+void Dropout::Gradient(GradientContext& context) const {
+  if (!context.wanted[0]) return;
+  context.grad_inputs[0] = context.emit.Emit(
+      context.name + ".grad_x", shared_from_this(), {context.grad_outputs[0]},
+      Role::kActivationGradient)[0];
+}
+
+}  // namespace thimble::ops
