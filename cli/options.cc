@@ -80,6 +80,12 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                  "auto (default with --budget): the least work that fits. "
                  "Results do not depend on it; memory and time do")
       ->check(CheckNotEmpty);
+  app.add_option("--two-pass", flags.two_pass,
+                 "on: compute gradients inside fused convolutions twice where "
+                 "storing them would raise the peak; with --checkpoint auto, "
+                 "where the budget asks for it (default off). Results do not "
+                 "depend on it; memory and time do")
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--momentum", flags.optimizer.momentum,
                  "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
   app.add_option("--weight-decay", flags.optimizer.weight_decay,
@@ -154,6 +160,7 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   if (options.checkpoint.empty()) {
     options.checkpoint = budget.has_value() ? "auto" : "none";
   }
+  options.two_pass = flags.two_pass;
   options.microbatch = flags.microbatch;
   options.ghost_batch = flags.ghost_batch;
   return options;

@@ -25,6 +25,7 @@ struct PlanFlags {
   int threads = 0;  // 0: one per CPU
   std::string budget;
   std::string checkpoint;  // empty: auto with a budget, else none
+  bool two_pass = false;
   OptimizerSpec optimizer{
       .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
 };

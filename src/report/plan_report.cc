@@ -78,6 +78,7 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
   json["checkpoint"] = plan.options().checkpoint;
+  json["two_pass"] = plan.options().two_pass;
   json["threads"] = plan.options().threads;
   json["bytes"] = {
       {"arena", plan.arena_bytes()},     {"lower_bound", plan.lower_bound()},

@@ -12,7 +12,9 @@
 #include "planner/checkpoint/rewrite.h"
 #include "planner/checkpoint/script.h"
 #include "planner/checkpoint/stage_costs.h"
+#include "planner/checkpoint/two_pass_costs.h"
 #include "planner/schedule.h"
+#include "planner/two_pass.h"
 
 namespace thimble::planner {
 namespace {
@@ -72,6 +74,8 @@ class FrontScript {
 // A way to recompute, and what is known of it.
 struct Candidate {
   Script script;
+  // In two passes, as ops of the program that the script stands for.
+  std::vector<TwoPassPair> two_pass;
   int64_t work = 0;
   size_t most_live = 0;
   bool is_placed = false;
@@ -81,9 +85,12 @@ struct Candidate {
 class Chooser {
  public:
   Chooser(const Program& program, const PlanOptions& options)
-      : program_(program), options_(options) {
+      : program_(program),
+        options_(options),
+        chain_(MergeStages(FindChain(program), kMaxStages)) {
     AddNamed();
-    AddFront();
+    AddFront(MeasureChain(program_, chain_, options_));
+    if (options_.two_pass) AddTwoPass();
     // The least work first; of equals, the fewest bytes.
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) {
@@ -104,8 +111,14 @@ class Chooser {
   }
 
  private:
+  Program Written(const Candidate& candidate) const {
+    Program program = Rewrite(program_, candidate.script);
+    if (candidate.two_pass.empty()) return program;
+    return InTwoPasses(program, candidate.two_pass);
+  }
+
   LoweredProgram Lower(const Candidate& candidate) const {
-    LoweredProgram lowered{Rewrite(program_, candidate.script), {}};
+    LoweredProgram lowered{Written(candidate), {}};
     if (candidate.is_placed) lowered.placement = candidate.placement;
     return lowered;
   }
@@ -147,21 +160,37 @@ class Chooser {
     }
   }
 
-  void AddFront() {
-    const Chain chain = MergeStages(FindChain(program_), kMaxStages);
-    const MeasuredChain measured = MeasureChain(program_, chain, options_);
-    const ChainFront front(measured.stages, chain.stages.size() <= kShortChain
+  void AddFront(const MeasuredChain& measured) {
+    const ChainFront front(measured.stages, chain_.stages.size() <= kShortChain
                                                 ? kPointsOfShortChain
                                                 : kPointsOfLongChain);
     for (const FrontPoint& point : front.All()) {
-      Add(FrontScript(program_, chain, measured, front).Write(point));
+      Add(FrontScript(program_, chain_, measured, front).Write(point));
+    }
+  }
+
+  // All scripts with gradients in two passes, and those on the front of stages
+  // that know of them.
+  void AddTwoPass() {
+    if (FindTwoPassPairs(program_).empty()) return;
+    AddFront(MeasureChainInTwoPasses(program_, chain_, options_));
+    const size_t scripts = candidates_.size();
+    for (size_t i = 0; i < scripts; ++i) {
+      const Program rewritten = Rewrite(program_, candidates_[i].script);
+      for (TwoPassChoice& choice : FindTwoPassChoices(rewritten, options_)) {
+        Candidate candidate;
+        candidate.script = candidates_[i].script;
+        candidate.two_pass = std::move(choice.pairs);
+        candidate.work = choice.work;
+        candidate.most_live = choice.most_live;
+        candidates_.push_back(std::move(candidate));
+      }
     }
   }
 
   size_t ArenaOf(Candidate& candidate) {
     if (!candidate.is_placed) {
-      candidate.placement =
-          PlaceBuffers(Rewrite(program_, candidate.script), options_);
+      candidate.placement = PlaceBuffers(Written(candidate), options_);
       candidate.is_placed = true;
     }
     return candidate.placement.bytes;
@@ -185,6 +214,7 @@ class Chooser {
 
   const Program& program_;
   const PlanOptions& options_;
+  Chain chain_;  // of a bounded number of stages
   std::vector<Candidate> candidates_;
   std::set<std::vector<uint32_t>> seen_;
 };

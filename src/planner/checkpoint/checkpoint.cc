@@ -7,6 +7,7 @@
 #include "planner/checkpoint/script.h"
 #include "planner/checkpoint/segments.h"
 #include "planner/schedule.h"
+#include "planner/two_pass.h"
 
 namespace thimble::planner {
 namespace {
@@ -55,15 +56,18 @@ Script ScriptOf(const Program& program, const Chain& chain,
 
 LoweredProgram ApplyStrategy(Program program, const Strategy& strategy,
                              const PlanOptions& options) {
-  if (strategy.kind == Strategy::Kind::kNone || !options.training) {
-    return {std::move(program), std::nullopt};
-  }
+  if (!options.training) return {std::move(program), std::nullopt};
   if (strategy.kind == Strategy::Kind::kAuto) {
     return ChooseWithinBudget(program, options);
   }
-  const Chain chain = FindChain(program);
-  return {Rewrite(program, ScriptOf(program, chain, strategy, options)),
-          std::nullopt};
+  if (strategy.kind != Strategy::Kind::kNone) {
+    const Chain chain = FindChain(program);
+    program = Rewrite(program, ScriptOf(program, chain, strategy, options));
+  }
+  if (options.two_pass) {
+    program = WithLowestTwoPassPeak(std::move(program), options);
+  }
+  return {std::move(program), std::nullopt};
 }
 
 }  // namespace thimble::planner
