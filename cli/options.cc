@@ -85,6 +85,7 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                  "storing them would raise the peak; with --checkpoint auto, "
                  "where the budget asks for it (default off). Results do not "
                  "depend on it; memory and time do")
+      ->type_name("on|off")
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--momentum", flags.optimizer.momentum,
                  "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");

@@ -94,6 +94,7 @@ class TwoPassRewriter {
              const std::vector<ValueId>& inputs,
              const std::vector<ValueId>& outputs) {
     std::vector<ValueId> mapped;
+    mapped.reserve(inputs.size());
     for (ValueId v : inputs) mapped.push_back(Now(v));
     auto made = made_.graph.AddOp(name, std::move(def), std::move(mapped),
                                   Role::kActivation);
