@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -353,6 +354,10 @@ class NormGradCase {
         form_(form),
         grad_y_(form.grad_y, OutputSize(c), 1),
         w_(form.w, WeightSize(c), 2),
+        x_(form.x, InputSize(c), 3),
+        residual_(form.grad_x, InputSize(c), 9),
+        x_bytes_(x_.Bytes()),
+        residual_bytes_(residual_.Bytes()),
         scale_(Randoms(c.shape.in_channels, 4, 0.5f, 1.5f)),
         shift_(Randoms(c.shape.in_channels, 5, -0.5f, 0.5f)),
         mean_(Randoms(c.shape.in_channels, 6, -0.5f, 0.5f)),
@@ -363,14 +368,14 @@ class NormGradCase {
     const Conv2dShape& s = c_.shape;
     const TestContext context(1,
                               Conv2dGradInputWorkspace(s, {true, c_.images}));
-    StoredTensor x = X(), residual = Residual();
+    Restore();
     StoredTensor grad(form_.grad_x, InputSize(c_));
-    NormGradResult result = Sums(x, grad.data(), *context);
+    NormGradResult result = Sums(grad.data(), *context);
     BatchNormGradRest(
         {.channels = s.in_channels, .pixels = s.in_height * s.in_width},
-        c_.images, {grad.data(), form_.grad_x}, {x.data(), form_.x},
+        c_.images, {grad.data(), form_.grad_x}, {x_.data(), form_.x},
         SumsOf(result),
-        {with_residual ? residual.data() : nullptr, form_.grad_x}, grad.data(),
+        {with_residual ? residual_.data() : nullptr, form_.grad_x}, grad.data(),
         form_.grad_x, *context);
     result.grad_x = grad.Bytes();
     return result;
@@ -380,38 +385,42 @@ class NormGradCase {
     const Conv2dShape& s = c_.shape;
     const TestContext first(3, Conv2dGradInputWorkspace(s, {true, c_.images}));
     const TestContext second(3, Conv2dGradInputWorkspace(s));
-    StoredTensor x = X(), residual = Residual();
+    Restore();
     StoredTensor apart(form_.grad_x, InputSize(c_));
-    NormGradResult result = Sums(x, nullptr, *first);
-    StoredTensor& to = over == Over::kX          ? x
-                       : over == Over::kResidual ? residual
+    NormGradResult result = Sums(nullptr, *first);
+    StoredTensor& to = over == Over::kX          ? x_
+                       : over == Over::kResidual ? residual_
                                                  : apart;
     Conv2dNormGrad(s, c_.images, {grad_y_.data(), form_.grad_y},
                    {w_.data(), form_.w},
                    {.data = to.data(),
                     .dtype = form_.grad_x,
-                    .x = x.data(),
+                    .x = x_.data(),
                     .x_dtype = form_.x,
                     .scale = scale_.data(),
                     .shift = shift_.data(),
                     .sums = SumsOf(result),
-                    .residual = with_residual ? residual.data() : nullptr},
+                    .residual = with_residual ? residual_.data() : nullptr},
                    *second);
     result.grad_x = to.Bytes();
     return result;
   }
 
  private:
-  StoredTensor X() const { return {form_.x, InputSize(c_), 3}; }
-  StoredTensor Residual() const { return {form_.grad_x, InputSize(c_), 9}; }
+  // What a run may have written over.
+  void Restore() {
+    std::memcpy(x_.data(), x_bytes_.data(), x_bytes_.size());
+    std::memcpy(residual_.data(), residual_bytes_.data(),
+                residual_bytes_.size());
+  }
 
-  NormGradResult Sums(StoredTensor& x, void* to, const KernelContext& context) {
+  NormGradResult Sums(void* to, const KernelContext& context) {
     NormGradResult result{{}, mean_, mean_};
     Conv2dGradInput(c_.shape, c_.images, {grad_y_.data(), form_.grad_y},
                     {w_.data(), form_.w},
                     {.data = to,
                      .dtype = form_.grad_x,
-                     .x = x.data(),
+                     .x = x_.data(),
                      .x_dtype = form_.x,
                      .scale = scale_.data(),
                      .shift = shift_.data(),
@@ -433,7 +442,8 @@ class NormGradCase {
 
   const Case& c_;
   const GradForm& form_;
-  StoredTensor grad_y_, w_;
+  StoredTensor grad_y_, w_, x_, residual_;
+  std::vector<uint8_t> x_bytes_, residual_bytes_;
   std::vector<float> scale_, shift_, mean_, inv_std_, gamma_;
 };
 
