@@ -26,6 +26,8 @@ struct PlanFlags {
   std::string budget;
   std::string checkpoint;  // empty: auto with a budget, else none
   bool two_pass = false;
+  bool allow_microbatch = false;
+  int64_t min_microbatch = 0;  // 0: the model's own
   OptimizerSpec optimizer{
       .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
 };

@@ -2,16 +2,18 @@
 #include "planner/checkpoint/auto.h"
 
 #include <algorithm>
-#include <limits>
+#include <numeric>
 #include <set>
+#include <utility>
+#include <vector>
 
-#include "base/check.h"
 #include "planner/checkpoint/chain.h"
 #include "planner/checkpoint/chain_front.h"
 #include "planner/checkpoint/checkpoint.h"
 #include "planner/checkpoint/rewrite.h"
 #include "planner/checkpoint/script.h"
 #include "planner/checkpoint/stage_costs.h"
+#include "planner/checkpoint/strategy.h"
 #include "planner/checkpoint/two_pass_costs.h"
 #include "planner/schedule.h"
 #include "planner/two_pass.h"
@@ -25,7 +27,7 @@ constexpr size_t kMaxStages = 64;
 constexpr size_t kShortChain = 24;
 constexpr size_t kPointsOfShortChain = 256;
 constexpr size_t kPointsOfLongChain = 64;
-constexpr int64_t kMaxNumberInNames = 4;
+constexpr int kMaxNumberInNames = 4;
 // Of networks with thousands of steps, what runs them over and over would take
 // longer to plan than it is worth.
 constexpr size_t kMaxScript = 20'000;
@@ -71,18 +73,9 @@ class FrontScript {
   ScriptWriter writer_;
 };
 
-// A way to recompute, and what is known of it.
-struct Candidate {
-  Script script;
-  // In two passes, as ops of the program that the script stands for.
-  std::vector<TwoPassPair> two_pass;
-  int64_t work = 0;
-  size_t most_live = 0;
-  bool is_placed = false;
-  Placement placement;
-};
+}  // namespace
 
-class Chooser {
+class Alternatives::Chooser {
  public:
   Chooser(const Program& program, const PlanOptions& options)
       : program_(program),
@@ -99,35 +92,74 @@ class Chooser {
                      });
   }
 
-  LoweredProgram Choose() {
-    const uint64_t budget =
-        options_.budget.value_or(std::numeric_limits<uint64_t>::max());
-    for (Candidate& candidate : candidates_) {
-      if (candidate.most_live <= budget && ArenaOf(candidate) <= budget) {
-        return Lower(candidate);
-      }
+  std::optional<size_t> LeastWorkWithin(uint64_t budget) {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].most_live <= budget && ArenaOf(i) <= budget) return i;
     }
-    return Lower(Smallest());
+    return std::nullopt;
+  }
+
+  // No arena is below what is live in it, so few have to be placed.
+  std::optional<size_t> FewestBytesBelow(uint64_t limit, int64_t flops) {
+    std::vector<size_t> by_live(candidates_.size());
+    std::iota(by_live.begin(), by_live.end(), size_t{0});
+    std::stable_sort(by_live.begin(), by_live.end(), [&](size_t a, size_t b) {
+      return candidates_[a].most_live < candidates_[b].most_live;
+    });
+    std::optional<size_t> best;
+    for (size_t i : by_live) {
+      if (candidates_[i].most_live >= limit) break;
+      if (candidates_[i].work > flops || ArenaOf(i) >= limit) continue;
+      best = i;
+      limit = ArenaOf(i);
+    }
+    return best;
+  }
+
+  size_t ArenaOf(size_t index) {
+    Candidate& candidate = candidates_[index];
+    if (!candidate.placement.has_value()) {
+      candidate.placement = PlaceBuffers(Written(candidate), options_);
+    }
+    return candidate.placement->bytes;
+  }
+
+  int64_t FlopsOf(size_t index) const { return candidates_[index].work; }
+
+  const std::string& NameOf(size_t index) const {
+    return candidates_[index].name;
+  }
+
+  LoweredProgram Lower(size_t index) {
+    ArenaOf(index);
+    const Candidate& candidate = candidates_[index];
+    return {Written(candidate), *candidate.placement};
   }
 
  private:
+  // A way to recompute, and what is known of it.
+  struct Candidate {
+    Script script;
+    // In two passes, as ops of the program that the script stands for.
+    std::vector<TwoPassPair> two_pass;
+    std::string name = "auto";  // or the strategy that does the same
+    int64_t work = 0;
+    size_t most_live = 0;
+    std::optional<Placement> placement;  // takes most of the time of planning
+  };
+
   Program Written(const Candidate& candidate) const {
     Program program = Rewrite(program_, candidate.script);
     if (candidate.two_pass.empty()) return program;
     return InTwoPasses(program, candidate.two_pass);
   }
 
-  LoweredProgram Lower(const Candidate& candidate) const {
-    LoweredProgram lowered{Written(candidate), {}};
-    if (candidate.is_placed) lowered.placement = candidate.placement;
-    return lowered;
-  }
-
-  void Add(Script script) {
+  void Add(Script script, std::string name = "auto") {
     if (script.size() > kMaxScript && !candidates_.empty()) return;
     if (!seen_.insert(Key(script)).second) return;
     const Program rewritten = Rewrite(program_, script);
     Candidate candidate;
+    candidate.name = std::move(name);
     candidate.work = CountFlops(rewritten.graph, MakeSchedule(rewritten)).step;
     candidate.most_live = MostLiveBytes(rewritten, options_);
     candidate.script = std::move(script);
@@ -143,20 +175,15 @@ class Chooser {
 
   void AddNamed() {
     const Chain chain = FindChain(program_);
-    Add(ScriptOf(program_, chain, {}, options_));
-    for (const Strategy::Kind kind :
-         {Strategy::Kind::kNoBn, Strategy::Kind::kSqrt,
-          Strategy::Kind::kRevolve}) {
-      Add(ScriptOf(program_, chain, {.kind = kind}, options_));
+    std::vector<std::string> names = {"none", "no-bn", "sqrt", "revolve"};
+    for (int m = 1; m <= kMaxNumberInNames; ++m) {
+      const std::string number = std::to_string(m);
+      names.insert(names.end(),
+                   {"every-" + number, "residual-" + number,
+                    "recursive-" + number, "residual-" + number + "*"});
     }
-    for (int64_t m = 1; m <= kMaxNumberInNames; ++m) {
-      using Kind = Strategy::Kind;
-      for (const Kind kind :
-           {Kind::kEvery, Kind::kResidual, Kind::kRecursive}) {
-        Add(ScriptOf(program_, chain, {.kind = kind, .m = m}, options_));
-      }
-      Add(ScriptOf(program_, chain,
-                   {.kind = Kind::kResidual, .m = m, .star = true}, options_));
+    for (const std::string& name : names) {
+      Add(ScriptOf(program_, chain, *ParseStrategy(name), options_), name);
     }
   }
 
@@ -177,7 +204,9 @@ class Chooser {
     const size_t scripts = candidates_.size();
     for (size_t i = 0; i < scripts; ++i) {
       const Program rewritten = Rewrite(program_, candidates_[i].script);
-      for (TwoPassChoice& choice : FindTwoPassChoices(rewritten, options_)) {
+      std::vector<TwoPassChoice> choices =
+          FindTwoPassChoices(rewritten, options_);
+      for (TwoPassChoice& choice : choices) {
         Candidate candidate;
         candidate.script = candidates_[i].script;
         candidate.two_pass = std::move(choice.pairs);
@@ -185,31 +214,11 @@ class Chooser {
         candidate.most_live = choice.most_live;
         candidates_.push_back(std::move(candidate));
       }
+      // Under its name, a strategy goes all the way.
+      if (!choices.empty()) {
+        std::swap(candidates_[i].name, candidates_.back().name);
+      }
     }
-  }
-
-  size_t ArenaOf(Candidate& candidate) {
-    if (!candidate.is_placed) {
-      candidate.placement = PlaceBuffers(Written(candidate), options_);
-      candidate.is_placed = true;
-    }
-    return candidate.placement.bytes;
-  }
-
-  // No arena is below what is live in it, so few have to be placed.
-  Candidate& Smallest() {
-    std::vector<Candidate*> by_live;
-    for (Candidate& c : candidates_) by_live.push_back(&c);
-    std::stable_sort(by_live.begin(), by_live.end(),
-                     [](const Candidate* a, const Candidate* b) {
-                       return a->most_live < b->most_live;
-                     });
-    Candidate* best = by_live[0];
-    for (Candidate* c : by_live) {
-      if (c->most_live >= ArenaOf(*best)) break;
-      if (ArenaOf(*c) < ArenaOf(*best)) best = c;
-    }
-    return *best;
   }
 
   const Program& program_;
@@ -219,11 +228,34 @@ class Chooser {
   std::set<std::vector<uint32_t>> seen_;
 };
 
-}  // namespace
+Alternatives::Alternatives(Program program, const PlanOptions& options)
+    : program_(std::move(program)),
+      options_(options),
+      chooser_(std::make_unique<Chooser>(program_, options_)) {}
 
-LoweredProgram ChooseWithinBudget(const Program& program,
-                                  const PlanOptions& options) {
-  return Chooser(program, options).Choose();
+Alternatives::~Alternatives() = default;
+
+std::optional<size_t> Alternatives::LeastWorkWithin(uint64_t budget) {
+  return chooser_->LeastWorkWithin(budget);
+}
+
+std::optional<size_t> Alternatives::FewestBytesBelow(uint64_t limit,
+                                                     int64_t flops) {
+  return chooser_->FewestBytesBelow(limit, flops);
+}
+
+size_t Alternatives::ArenaOf(size_t index) { return chooser_->ArenaOf(index); }
+
+int64_t Alternatives::FlopsOf(size_t index) const {
+  return chooser_->FlopsOf(index);
+}
+
+const std::string& Alternatives::NameOf(size_t index) const {
+  return chooser_->NameOf(index);
+}
+
+LoweredProgram Alternatives::Lower(size_t index) {
+  return chooser_->Lower(index);
 }
 
 }  // namespace thimble::planner

@@ -8,7 +8,11 @@
 // budget never takes more bytes and never less work.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "planner/place/place.h"
 #include "planner/program.h"
@@ -16,16 +20,39 @@
 
 namespace thimble::planner {
 
-// A program, and where its buffers lie if that is known already: it takes most
-// of the time of planning.
+// A program, and where its buffers lie, in the order of MakeBuffers.
 struct LoweredProgram {
   Program program;
-  std::optional<Placement> placement;
+  Placement placement;
 };
 
-// For options.budget; without one, the least work. Where nothing fits, what
-// takes the fewest bytes.
-LoweredProgram ChooseWithinBudget(const Program& program,
-                                  const PlanOptions& options);
+// All ways to recompute that are known for one program; each is a number from
+// 0, the least work first. What is asked about is placed and remembered, so
+// this belongs to one thread at a time.
+class Alternatives {
+ public:
+  Alternatives(Program program, const PlanOptions& options);
+  ~Alternatives();
+
+  // The least work in an arena of at most `budget` bytes.
+  std::optional<size_t> LeastWorkWithin(uint64_t budget);
+  // The smallest arena of those that are below `limit` bytes and run at most
+  // `flops`.
+  std::optional<size_t> FewestBytesBelow(
+      uint64_t limit, int64_t flops = std::numeric_limits<int64_t>::max());
+
+  size_t ArenaOf(size_t index);
+  // Of forward and backward of one microbatch.
+  int64_t FlopsOf(size_t index) const;
+  // The strategy that does the same under a name of its own, else "auto".
+  const std::string& NameOf(size_t index) const;
+  LoweredProgram Lower(size_t index);
+
+ private:
+  class Chooser;
+  Program program_;
+  PlanOptions options_;
+  std::unique_ptr<Chooser> chooser_;
+};
 
 }  // namespace thimble::planner

@@ -54,20 +54,15 @@ Script ScriptOf(const Program& program, const Chain& chain,
                      CutIntoSegments(program, chain, strategy, bytes));
 }
 
-LoweredProgram ApplyStrategy(Program program, const Strategy& strategy,
-                             const PlanOptions& options) {
-  if (!options.training) return {std::move(program), std::nullopt};
-  if (strategy.kind == Strategy::Kind::kAuto) {
-    return ChooseWithinBudget(program, options);
-  }
+Program ApplyStrategy(Program program, const Strategy& strategy,
+                      const PlanOptions& options) {
+  if (!options.training) return program;
   if (strategy.kind != Strategy::Kind::kNone) {
     const Chain chain = FindChain(program);
     program = Rewrite(program, ScriptOf(program, chain, strategy, options));
   }
-  if (options.two_pass) {
-    program = WithLowestTwoPassPeak(std::move(program), options);
-  }
-  return {std::move(program), std::nullopt};
+  if (!options.two_pass) return program;
+  return WithLowestTwoPassPeak(std::move(program), options);
 }
 
 }  // namespace thimble::planner
