@@ -150,6 +150,11 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
   AddSwitch(app, "--fuse", flags.fuse,
             "Batch norm, ReLU and sums are part of the convolutions (default "
             "on); off for comparison: results agree within rounding");
+  AddSwitch(app, "--two-pass", flags.two_pass,
+            "Compute gradients inside fused convolutions twice where storing "
+            "them would raise the peak; with --checkpoint auto, where the "
+            "budget asks for it (default off). Results do not depend on it; "
+            "memory and time do");
   app.add_option("--momentum", flags.optimizer.momentum,
                  "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
   app.add_option("--weight-decay", flags.optimizer.weight_decay,
@@ -225,6 +230,7 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   if (options.checkpoint.empty()) {
     options.checkpoint = budget.has_value() ? "auto" : "none";
   }
+  options.two_pass = flags.two_pass;
   options.microbatch = flags.microbatch;
   options.ghost_batch = flags.ghost_batch;
   options.allow_microbatch = flags.allow_microbatch;

@@ -26,6 +26,7 @@ struct PlanFlags {
   int threads = 0;  // 0: one per CPU
   std::string budget;
   std::string checkpoint;  // empty: auto with a budget, else none
+  bool two_pass = false;
   bool allow_microbatch = false;
   int64_t min_microbatch = 0;  // 0: the model's own
   bool inplace = true;

@@ -28,9 +28,11 @@ double RatioOf(const Plan& plan) {
   return step / (step - static_cast<double>(plan.flops_recompute()));
 }
 
-Result<Plan> Auto(const Model& model, uint64_t budget) {
-  return MakePlan(model,
-                  {.threads = 2, .checkpoint = "auto", .budget = budget});
+Result<Plan> Auto(const Model& model, uint64_t budget, bool two_pass = false) {
+  return MakePlan(model, {.threads = 2,
+                          .checkpoint = "auto",
+                          .two_pass = two_pass,
+                          .budget = budget});
 }
 
 TEST(Auto, ReachesTheExactFrontOfWrn28) {
@@ -61,6 +63,17 @@ TEST(Auto, ReachesTheExactFrontOfWrn28) {
   EXPECT_EQ(all->flops_step(), none.flops_step());
 }
 
+TEST(Auto, GoesBelowTheFloorOfRecomputationInTwoPasses) {
+  const Model model = ModelOf("wrn-28-2", 100);
+  constexpr uint64_t kBudget = 18'000'000 + uint64_t{350} * 32768 * 4;
+  EXPECT_FALSE(Auto(model, kBudget).ok());
+  const Result<Plan> plan = Auto(model, kBudget, /*two_pass=*/true);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_TRUE(ValidatePlan(*plan).ok());
+  EXPECT_LE(plan->arena_bytes(), plan->lower_bound() * 101 / 100);
+  EXPECT_LE(RatioOf(*plan), 1.4025) << plan->arena_bytes();
+}
+
 TEST(Auto, CostsNoMoreThanAnyNamedStrategyOfTheSameArena) {
   for (const char* name : {"wrn-16-1", "cnn"}) {
     const Model model = ModelOf(name, 16);
@@ -68,33 +81,37 @@ TEST(Auto, CostsNoMoreThanAnyNamedStrategyOfTheSameArena) {
          {"none", "no-bn", "every-1", "every-2", "every-3", "residual-1",
           "residual-2", "residual-1*", "residual-2*", "residual-3*", "sqrt",
           "recursive-1", "recursive-2", "revolve"}) {
-      SCOPED_TRACE(std::string(name) + " " + strategy);
-      const Result<Plan> named =
-          MakePlan(model, {.threads = 2, .checkpoint = strategy});
-      ASSERT_TRUE(named.ok());
-      const Result<Plan> chosen = Auto(model, named->arena_bytes());
-      ASSERT_TRUE(chosen.ok()) << chosen.status().message();
-      EXPECT_LE(chosen->arena_bytes(), named->arena_bytes());
-      EXPECT_LE(chosen->flops_step(), named->flops_step());
+      for (const bool two_pass : {false, true}) {
+        SCOPED_TRACE(std::string(name) + " " + strategy +
+                     (two_pass ? " in two passes" : ""));
+        const Result<Plan> named = MakePlan(
+            model,
+            {.threads = 2, .checkpoint = strategy, .two_pass = two_pass});
+        ASSERT_TRUE(named.ok());
+        const Result<Plan> chosen = Auto(model, named->arena_bytes(), two_pass);
+        ASSERT_TRUE(chosen.ok()) << chosen.status().message();
+        EXPECT_LE(chosen->arena_bytes(), named->arena_bytes());
+        EXPECT_LE(chosen->flops_step(), named->flops_step());
+      }
     }
   }
 }
 
-TEST(Auto, LessBudgetNeverTakesMoreBytesOrLessWork) {
-  const Model model = ModelOf("wrn-16-1", 32);
+void ExpectMonotone(const Model& model, bool two_pass, uint64_t budgets) {
   const uint64_t most = MakePlan(model, {.threads = 2})->arena_bytes();
-  const uint64_t least =
-      MakeClosestPlan(model, {.threads = 2, .checkpoint = "auto", .budget = 0})
-          ->arena_bytes();
+  const uint64_t least = MakeClosestPlan(model, {.threads = 2,
+                                                 .checkpoint = "auto",
+                                                 .two_pass = two_pass,
+                                                 .budget = 0})
+                             ->arena_bytes();
   ASSERT_LT(least, most);
-  EXPECT_FALSE(Auto(model, least - 1).ok());
+  EXPECT_FALSE(Auto(model, least - 1, two_pass).ok());
   uint64_t arena = 0;
   int64_t work = INT64_MAX;
   int different = 0;
-  constexpr uint64_t kBudgets = 60;
-  for (uint64_t k = 0; k <= kBudgets; ++k) {
-    const uint64_t budget = least + (most - least) * k / kBudgets;
-    const Result<Plan> plan = Auto(model, budget);
+  for (uint64_t k = 0; k <= budgets; ++k) {
+    const uint64_t budget = least + (most - least) * k / budgets;
+    const Result<Plan> plan = Auto(model, budget, two_pass);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     EXPECT_LE(plan->arena_bytes(), budget);
     EXPECT_GE(plan->arena_bytes(), arena);
@@ -104,6 +121,16 @@ TEST(Auto, LessBudgetNeverTakesMoreBytesOrLessWork) {
     work = plan->flops_step();
   }
   EXPECT_GT(different, 3);
+}
+
+TEST(Auto, LessBudgetNeverTakesMoreBytesOrLessWork) {
+  const Model model = ModelOf("wrn-16-1", 32);
+  ExpectMonotone(model, /*two_pass=*/false, /*budgets=*/60);
+}
+
+TEST(Auto, NorDoesItInTwoPasses) {
+  const Model model = ModelOf("wrn-16-1", 32);
+  ExpectMonotone(model, /*two_pass=*/true, /*budgets=*/25);
 }
 
 TEST(Auto, ARefusalNamesTheSmallestBudgetAndItWorks) {

@@ -39,10 +39,10 @@ class GoldenTest : public ::testing::Test {
     seed_ = golden_["seed"];
   }
 
-  void MakeSession(const Result<Model>& model, const SessionOptions& how) {
+  void MakeSession(const Result<Model>& model, const SessionOptions& how,
+                   PlanOptions options = {}) {
     ASSERT_TRUE(model.ok()) << model.status().message();
     const Json& sgd = golden_["sgd"];
-    PlanOptions options;
     options.optimizer = {.momentum = sgd["momentum"],
                          .weight_decay = sgd["weight_decay"],
                          .nesterov = sgd["nesterov"]};

@@ -5,7 +5,10 @@
 // PyTorch was in f32.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "golden_check.h"
+#include "graph/op.h"
 #include "kernels/testing.h"
 #include "thimble/model.h"
 
@@ -23,6 +26,10 @@ class WrnGoldenTest : public GoldenTest {
  protected:
   void SetUp() override {
     ReadGolden("wrn_28_2.json");
+    MakeWrn({});
+  }
+
+  void MakeWrn(const PlanOptions& plan_options) {
     const Json& input = golden_["input"];
     ModelOptions options;
     options.batch = golden_["batch"];
@@ -32,7 +39,7 @@ class WrnGoldenTest : public GoldenTest {
                       .mean = input["mean"],
                       .stddev = input["stddev"]};
     options.classes = golden_["classes"];
-    MakeSession(BuildModel("wrn-28-2", options), {});
+    MakeSession(BuildModel("wrn-28-2", options), {}, plan_options);
   }
 };
 
@@ -46,6 +53,16 @@ TEST_F(WrnGoldenTest, LossAndGradientsAreThoseOfPyTorch) {
   } else {
     kernels::testing::ForEachTarget(check);
   }
+}
+
+TEST_F(WrnGoldenTest, SoTheyAreInTwoPasses) {
+  MakeWrn({.checkpoint = "residual-2*", .two_pass = true});
+  const auto is_second = [](const Op& op) {
+    return op.def->kind() == OpKind::kNormReluConvGradRest;
+  };
+  EXPECT_TRUE(std::ranges::any_of(plan_->graph().ops(), is_second));
+  Load();
+  ExpectFirstStep();
 }
 
 // On the best target alone: the others differ in the order of sums, which the

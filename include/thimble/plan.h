@@ -52,6 +52,10 @@ struct PlanOptions {
   // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve; or auto, the
   // least work that the budget allows. Results do not depend on it.
   std::string checkpoint = "none";
+  // Let fused convolutions make the gradient of their input twice, so that it
+  // is not stored beside what it is made from: where that lowers the peak; with
+  // auto, where the budget asks for it. Results do not depend on it.
+  bool two_pass = false;
   // Refuse a plan whose arena is larger.
   std::optional<uint64_t> budget;
   // Where nothing fits the budget otherwise, take the largest microbatch at

@@ -61,6 +61,8 @@ enum class OpKind : uint8_t {
   kNormReluConv,
   kNormReluConvGradInput,
   kNormReluConvGradWeight,
+  kNormReluConvGradSums,
+  kNormReluConvGradRest,
   kNormGrad,
   kMoments,
   kImageConv,
@@ -207,7 +209,7 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
   // the first input and the first output.
   virtual int64_t Flops(std::span<const ValueSpec> inputs,
                         std::span<const ValueSpec> outputs) const;
-  // The part of Flops that computes again what forward has computed.
+  // The part of Flops that computes again what was computed before.
   virtual int64_t RecomputeFlops(std::span<const ValueSpec> inputs,
                                  std::span<const ValueSpec> outputs) const;
   virtual Workspace Scratch(std::span<const ValueSpec> inputs,

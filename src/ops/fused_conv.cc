@@ -11,21 +11,12 @@
 namespace thimble::ops {
 namespace {
 
-// A multiply-add and a comparison for each element that a prologue makes.
-constexpr int64_t kPrologueFlops = 3;
-
 // The convolution's own rules, for x as f32.
 Result<std::vector<ValueSpec>> InferConv(const ConvGeometry& geometry,
                                          ValueSpec x, const ValueSpec& w) {
   x.dtype = DType::kF32;
   const ValueSpec inputs[] = {x, w};
   return Conv2d(geometry.stride, geometry.padding).Infer(inputs);
-}
-
-int64_t ConvFlopsOf(const ConvGeometry& geometry, const ValueSpec& x,
-                    const ValueSpec& w) {
-  const ValueSpec inputs[] = {x, w};
-  return Conv2d(geometry.stride, geometry.padding).Flops(inputs, {});
 }
 
 void AddMoments(int64_t channels, int64_t groups,
@@ -52,6 +43,11 @@ ValueId SumOfGroups(Emitter& emit, const std::string& name, ValueId gradients,
 kernels::Conv2dShape ConvGeometry::ShapeOf(const ValueSpec& x,
                                            const ValueSpec& w) const {
   return Conv2d(stride, padding).ShapeOf(x, w);
+}
+
+int64_t ConvGeometry::Flops(const ValueSpec& x, const ValueSpec& w) const {
+  const ValueSpec inputs[] = {x, w};
+  return Conv2d(stride, padding).Flops(inputs, {});
 }
 
 Workspace WithNormVectors(Workspace workspace, int64_t channels) {
@@ -183,7 +179,7 @@ RepeatForm ImageConv::Repeat() const {
 
 int64_t ImageConv::Flops(std::span<const ValueSpec> inputs,
                          std::span<const ValueSpec>) const {
-  return ConvFlopsOf(geometry_, inputs[0], inputs[1]) +
+  return geometry_.Flops(inputs[0], inputs[1]) +
          kPrologueFlops * inputs[0].shape.elements();
 }
 
@@ -201,8 +197,7 @@ Result<std::vector<ValueSpec>> ImageConvGradWeight::Infer(
 
 int64_t ImageConvGradWeight::Flops(std::span<const ValueSpec> inputs,
                                    std::span<const ValueSpec> outputs) const {
-  return ConvFlopsOf(geometry_, inputs[0], w_) +
-         RecomputeFlops(inputs, outputs);
+  return geometry_.Flops(inputs[0], w_) + RecomputeFlops(inputs, outputs);
 }
 
 int64_t ImageConvGradWeight::RecomputeFlops(std::span<const ValueSpec> inputs,
@@ -239,7 +234,7 @@ RepeatForm NormReluConv::Repeat() const {
 
 int64_t NormReluConv::Flops(std::span<const ValueSpec> inputs,
                             std::span<const ValueSpec> outputs) const {
-  return ConvFlopsOf(geometry_, inputs[0], inputs[5]) +
+  return geometry_.Flops(inputs[0], inputs[5]) +
          kPrologueFlops * inputs[0].shape.elements() +
          (residual_ ? 1 : 0) * outputs[0].shape.elements() +
          (with_moments_ ? 4 : 0) * outputs[0].shape.elements();
@@ -262,8 +257,7 @@ Result<std::vector<ValueSpec>> NormReluConvGradWeight::Infer(
 int64_t NormReluConvGradWeight::Flops(
     std::span<const ValueSpec> inputs,
     std::span<const ValueSpec> outputs) const {
-  return ConvFlopsOf(geometry_, inputs[0], w_) +
-         RecomputeFlops(inputs, outputs);
+  return geometry_.Flops(inputs[0], w_) + RecomputeFlops(inputs, outputs);
 }
 
 int64_t NormReluConvGradWeight::RecomputeFlops(
@@ -287,7 +281,7 @@ Result<std::vector<ValueSpec>> NormReluConvGradInput::Infer(
 int64_t NormReluConvGradInput::Flops(std::span<const ValueSpec> inputs,
                                      std::span<const ValueSpec> outputs) const {
   // The sums behind grad_gamma and grad_beta, and the mask.
-  return ConvFlopsOf(geometry_, inputs[2], inputs[1]) +
+  return geometry_.Flops(inputs[2], inputs[1]) +
          4 * inputs[2].shape.elements() + RecomputeFlops(inputs, outputs);
 }
 

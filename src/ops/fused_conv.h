@@ -24,7 +24,12 @@ struct ConvGeometry {
   int64_t padding = 0;
 
   kernels::Conv2dShape ShapeOf(const ValueSpec& x, const ValueSpec& w) const;
+  // Of one pass over the convolution's products.
+  int64_t Flops(const ValueSpec& x, const ValueSpec& w) const;
 };
+
+// A multiply-add and a comparison for each element that a prologue makes.
+inline constexpr int64_t kPrologueFlops = 3;
 
 // Mode-free: x, gamma, beta, running_mean, running_variance, w[, residual] -> y
 class FusedConv final : public OpDef {

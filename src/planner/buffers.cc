@@ -99,6 +99,22 @@ std::vector<Interval> FindLives(const Program& program,
   return lives;
 }
 
+// Whether the op may write the pair's output over all of its inputs that lie
+// where the pair's does: a convolution may read elsewhere what it also adds.
+bool MayWriteOver(const Op& op, const InPlacePair& pair,
+                  const SharedBytes& shared) {
+  const std::vector<InPlacePair> allowed = op.def->InPlace();
+  const uint32_t bytes = shared.Find(op.inputs[pair.input].i);
+  for (uint32_t i = 0; i < op.inputs.size(); ++i) {
+    if (i == pair.input || shared.Find(op.inputs[i].i) != bytes) continue;
+    const auto is_same = [&](const InPlacePair& other) {
+      return other.input == i && other.output == pair.output;
+    };
+    if (std::none_of(allowed.begin(), allowed.end(), is_same)) return false;
+  }
+  return true;
+}
+
 // Lets each output take the bytes of an input that its op reads last.
 void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
                 bool inplace, SharedBytes& shared) {
@@ -124,6 +140,7 @@ void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
       if (shared.LifeOf(out.i).begin < t) continue;
       // Nobody may read the old bytes after this op.
       if (shared.IsPinned(in.i) || shared.LifeOf(in.i).end != t + 1) continue;
+      if (!MayWriteOver(op, pair, shared)) continue;
       shared.Join(in.i, out.i);
       taken_inputs |= 1u << pair.input;
       placed_outputs |= 1u << pair.output;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/schedule.h"
 
+#include <numeric>
+
 #include "graph/op.h"
 #include "planner/buffers.h"
 
@@ -29,6 +31,22 @@ std::vector<ScheduledOp> MakeSchedule(const Program& program) {
     }
   }
   return schedule;
+}
+
+std::vector<size_t> LiveBytes(const Program& program,
+                              const PlanOptions& options) {
+  std::vector<size_t> live;
+  for (const std::vector<OpId>& phase : program.phases) {
+    live.resize(live.size() + phase.size());
+  }
+  // Differences in time, which wrap around below zero, then their sums.
+  std::vector<size_t> change(live.size() + 1);
+  for (const BufferRequest& r : RequestsOf(program, options)) {
+    change[r.live.begin] += r.bytes;
+    change[r.live.end] -= r.bytes;
+  }
+  std::partial_sum(change.begin(), change.end() - 1, live.begin());
+  return live;
 }
 
 size_t MostLiveBytes(const Program& program, const PlanOptions& options) {

@@ -16,6 +16,10 @@ namespace thimble::planner {
 // The phases one after the other, each in the order of emission.
 std::vector<ScheduledOp> MakeSchedule(const Program& program);
 
+// Bytes live at each time of the schedule.
+std::vector<size_t> LiveBytes(const Program& program,
+                              const PlanOptions& options);
+
 // Most bytes live at one time: the least arena that could do.
 size_t MostLiveBytes(const Program& program, const PlanOptions& options);
 
@@ -24,7 +28,7 @@ Placement PlaceBuffers(const Program& program, const PlanOptions& options);
 
 struct FlopCount {
   int64_t step = 0;       // forward and backward as executed
-  int64_t recompute = 0;  // the part of it that repeats forward
+  int64_t recompute = 0;  // the part of it that was computed before
 };
 
 FlopCount CountFlops(const Graph& graph,

@@ -120,6 +120,7 @@ Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   json["inplace"] = plan.options().inplace;
   json["sharing"] = plan.options().sharing;
   json["fuse"] = plan.options().fuse;
+  json["two_pass"] = plan.options().two_pass;
   json["threads"] = plan.options().threads;
   json["bytes"] = {
       {"arena", plan.arena_bytes()},     {"lower_bound", plan.lower_bound()},

@@ -379,6 +379,10 @@ BoundOp Bind(const BindContext& context) {
       return BindNormReluConvGradInput(context);
     case OpKind::kNormReluConvGradWeight:
       return BindNormReluConvGradWeight(context);
+    case OpKind::kNormReluConvGradSums:
+      return BindNormReluConvGradSums(context);
+    case OpKind::kNormReluConvGradRest:
+      return BindNormReluConvGradRest(context);
     case OpKind::kNormGrad:
       return BindNormGrad(context);
     case OpKind::kLstmGates:

@@ -5,6 +5,7 @@
 #include "kernels/norm/norm.h"
 #include "ops/batch_norm.h"
 #include "ops/fused_conv.h"
+#include "ops/two_pass_grad.h"
 #include "runtime/groups.h"
 
 namespace thimble::runtime {
@@ -142,6 +143,61 @@ BoundOp BindNormReluConvGradInput(const BindContext& c) {
                                 .grad_gamma = c.Out(1) + of,
                                 .grad_beta = c.Out(2) + of},
                                c.kernel);
+    });
+  };
+}
+
+BoundOp BindNormReluConvGradSums(const BindContext& c) {
+  const auto& op = c.As<ops::NormReluConvGradSums>();
+  const auto shape = op.geometry().ShapeOf(c.inputs[2], c.inputs[1]);
+  const int64_t group = ops::GroupImages(c.inputs[2], c.inputs[3]);
+  return [c, &op, shape, group](const RunContext& run) {
+    ForGroups(group, run.count, [&](const Group& g) {
+      const int64_t of = g.index * shape.in_channels;
+      const NormVectors norm =
+          MakeNormVectors(c, shape.in_channels, op.epsilon(), c.In(3) + of,
+                          c.In(4) + of, c.In(5), c.In(6));
+      kernels::Conv2dGradInput(shape, g.images,
+                               {.data = c.In(0) + FirstElement(c.inputs[0], g)},
+                               {.data = c.In(1)},
+                               {.data = nullptr,  // only the sums
+                                .x = c.In(2) + FirstElement(c.inputs[2], g),
+                                .scale = norm.scale,
+                                .shift = norm.shift,
+                                .mean = c.In(3) + of,
+                                .inv_std = norm.inv_std,
+                                .grad_gamma = c.Out(0) + of,
+                                .grad_beta = c.Out(1) + of},
+                               c.kernel);
+    });
+  };
+}
+
+BoundOp BindNormReluConvGradRest(const BindContext& c) {
+  const auto& op = c.As<ops::NormReluConvGradRest>();
+  const auto shape = op.geometry().ShapeOf(c.inputs[2], c.inputs[1]);
+  const int64_t group = ops::GroupImages(c.inputs[2], c.inputs[3]);
+  return [c, &op, shape, group](const RunContext& run) {
+    ForGroups(group, run.count, [&](const Group& g) {
+      const int64_t of = g.index * shape.in_channels;
+      const int64_t at_x = FirstElement(c.inputs[2], g);
+      const NormVectors norm =
+          MakeNormVectors(c, shape.in_channels, op.epsilon(), c.In(3) + of,
+                          c.In(4) + of, c.In(5), c.In(6));
+      kernels::Conv2dNormGrad(
+          shape, g.images, {.data = c.In(0) + FirstElement(c.inputs[0], g)},
+          {.data = c.In(1)},
+          {.data = c.Out(0) + at_x,
+           .x = c.In(2) + at_x,
+           .scale = norm.scale,
+           .shift = norm.shift,
+           .sums = {.gamma = c.In(5),
+                    .mean = c.In(3) + of,
+                    .inv_std = norm.inv_std,
+                    .grad_gamma = c.In(7) + of,
+                    .grad_beta = c.In(8) + of},
+           .residual = op.with_other() ? c.In(9) + at_x : nullptr},
+          c.kernel);
     });
   };
 }

@@ -203,6 +203,18 @@ TEST(Cli, MicrobatchesTakeLessAndAreReported) {
   ExpectRefused({"plan", "cnn", "--microbatch", "0"}, 2, "--microbatch");
 }
 
+TEST(Cli, TwoPassesTakeLessAndAreReported) {
+  const Args plan = {"plan",   "wrn-16-1",     "--batch",     "64",
+                     "--json", "--checkpoint", "residual-1s", "--two-pass"};
+  const Json one = Json::parse(RunCli(plan + Args{"off"}).out, nullptr, false);
+  const Json two = Json::parse(RunCli(plan + Args{"on"}).out, nullptr, false);
+  EXPECT_EQ(one["two_pass"], false);
+  EXPECT_EQ(two["two_pass"], true);
+  EXPECT_LT(two["bytes"]["arena"], one["bytes"]["arena"]);
+  EXPECT_GT(two["flops"]["recompute"], one["flops"]["recompute"]);
+  ExpectRefused({"plan", "cnn", "--two-pass", "maybe"}, 2, "--two-pass");
+}
+
 TEST(Cli, TrainsInMicrobatchesToTheSameBitsForAnyThreadCount) {
   std::string weights;
   for (const char* threads : {"1", "2"}) {

@@ -137,6 +137,24 @@ void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
   }
 }
 
+void Conv2dNormGrad(const Conv2dShape& shape, int64_t images,
+                    const Conv2dTensor& grad_y, const Conv2dTensor& w,
+                    const Conv2dNormGradTarget& grad_x,
+                    const KernelContext& context) {
+  conv::Sink sink;
+  sink.data = grad_x.data;
+  sink.dtype = grad_x.dtype;
+  sink.residual = grad_x.residual;
+  sink.x = grad_x.x;
+  sink.x_dtype = grad_x.x_dtype;
+  sink.scale = grad_x.scale;
+  sink.shift = grad_x.shift;
+  sink.known_sums = &grad_x.sums;
+  sink.count = static_cast<double>(images * shape.in_height * shape.in_width);
+  const Conv2dInput input{.data = grad_y.data, .dtype = grad_y.dtype};
+  RunPass(shape, false, images, input, w, sink, context);
+}
+
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
   conv::RowWeightPass rows;
   int64_t floats = conv::MakeRowWeightPass(shape, rows)

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "kernels/norm/norm.h"
 #include "thimble/dtype.h"
 
 namespace thimble::kernels {
@@ -71,7 +72,7 @@ struct Conv2dOutput {
 // summed up, as stored, for the batch normalisation that scale and shift are:
 //   grad_beta[c] = sum of grad, grad_gamma[c] = sum of grad*(x-mean)*inv_std.
 struct Conv2dGradInputTarget {
-  void* data = nullptr;
+  void* data = nullptr;  // null, with x: only the sums, as if it were stored
   DType dtype = DType::kF32;
   const void* x = nullptr;  // null: none of the following
   DType x_dtype = DType::kF32;
@@ -81,6 +82,22 @@ struct Conv2dGradInputTarget {
   const float* inv_std = nullptr;
   float* grad_gamma = nullptr;
   float* grad_beta = nullptr;
+};
+
+// With the sums known, the same gradient again, through relu(x * scale + shift)
+// and on through the batch normalisation: to the bit what BatchNormGradRest
+// makes of it as stored in `dtype`, with the sums over all images of the call,
+// plus the residual. In place on x or the residual where the types are the
+// same.
+struct Conv2dNormGradTarget {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  const void* x = nullptr;
+  DType x_dtype = DType::kF32;
+  const float* scale = nullptr;
+  const float* shift = nullptr;
+  BatchNormGradSums sums;
+  const void* residual = nullptr;  // of `dtype`; may be null
 };
 
 struct Conv2dGradWeightTarget {
@@ -111,6 +128,12 @@ void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
                      const Conv2dTensor& grad_y, const Conv2dTensor& w,
                      const Conv2dGradInputTarget& grad_x,
                      const KernelContext& context);
+
+// Scratch: Conv2dGradInputWorkspace without a reduction.
+void Conv2dNormGrad(const Conv2dShape& shape, int64_t images,
+                    const Conv2dTensor& grad_y, const Conv2dTensor& w,
+                    const Conv2dNormGradTarget& grad_x,
+                    const KernelContext& context);
 
 // grad_w = sum over images and pixels: images in index order, each as partial
 // sums over blocks of rows that depend on the shape only. Zeros for no images.

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -331,6 +332,138 @@ TEST(ConvFused, GradInputMatchesReference) {
       SCOPED_TRACE(::testing::Message() << "case " << (&c - kCases) << " form "
                                         << (&form - kGradForms));
       CheckGradInput(c, form);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Where the second pass writes.
+enum class Over { kNothing, kX, kResidual };
+
+// The input's gradient through the norm, in one pass or in two.
+struct NormGradResult {
+  std::vector<uint8_t> grad_x;
+  std::vector<float> gamma, beta;
+  bool operator==(const NormGradResult&) const = default;
+};
+
+class NormGradCase {
+ public:
+  NormGradCase(const Case& c, const GradForm& form)
+      : c_(c),
+        form_(form),
+        grad_y_(form.grad_y, OutputSize(c), 1),
+        w_(form.w, WeightSize(c), 2),
+        x_(form.x, InputSize(c), 3),
+        residual_(form.grad_x, InputSize(c), 9),
+        x_bytes_(x_.Bytes()),
+        residual_bytes_(residual_.Bytes()),
+        scale_(Randoms(c.shape.in_channels, 4, 0.5f, 1.5f)),
+        shift_(Randoms(c.shape.in_channels, 5, -0.5f, 0.5f)),
+        mean_(Randoms(c.shape.in_channels, 6, -0.5f, 0.5f)),
+        inv_std_(Randoms(c.shape.in_channels, 7, 0.5f, 2.0f)),
+        gamma_(Randoms(c.shape.in_channels, 8, 0.5f, 1.5f)) {}
+
+  NormGradResult InOnePass(bool with_residual) {
+    const Conv2dShape& s = c_.shape;
+    const TestContext context(1,
+                              Conv2dGradInputWorkspace(s, {true, c_.images}));
+    Restore();
+    StoredTensor grad(form_.grad_x, InputSize(c_));
+    NormGradResult result = Sums(grad.data(), *context);
+    BatchNormGradRest(
+        {.channels = s.in_channels, .pixels = s.in_height * s.in_width},
+        c_.images, {grad.data(), form_.grad_x}, {x_.data(), form_.x},
+        SumsOf(result),
+        {with_residual ? residual_.data() : nullptr, form_.grad_x}, grad.data(),
+        form_.grad_x, *context);
+    result.grad_x = grad.Bytes();
+    return result;
+  }
+
+  NormGradResult InTwoPasses(bool with_residual, Over over) {
+    const Conv2dShape& s = c_.shape;
+    const TestContext first(3, Conv2dGradInputWorkspace(s, {true, c_.images}));
+    const TestContext second(3, Conv2dGradInputWorkspace(s));
+    Restore();
+    StoredTensor apart(form_.grad_x, InputSize(c_));
+    NormGradResult result = Sums(nullptr, *first);
+    StoredTensor& to = over == Over::kX          ? x_
+                       : over == Over::kResidual ? residual_
+                                                 : apart;
+    Conv2dNormGrad(s, c_.images, {grad_y_.data(), form_.grad_y},
+                   {w_.data(), form_.w},
+                   {.data = to.data(),
+                    .dtype = form_.grad_x,
+                    .x = x_.data(),
+                    .x_dtype = form_.x,
+                    .scale = scale_.data(),
+                    .shift = shift_.data(),
+                    .sums = SumsOf(result),
+                    .residual = with_residual ? residual_.data() : nullptr},
+                   *second);
+    result.grad_x = to.Bytes();
+    return result;
+  }
+
+ private:
+  // What a run may have written over.
+  void Restore() {
+    std::memcpy(x_.data(), x_bytes_.data(), x_bytes_.size());
+    std::memcpy(residual_.data(), residual_bytes_.data(),
+                residual_bytes_.size());
+  }
+
+  NormGradResult Sums(void* to, const KernelContext& context) {
+    NormGradResult result{{}, mean_, mean_};
+    Conv2dGradInput(c_.shape, c_.images, {grad_y_.data(), form_.grad_y},
+                    {w_.data(), form_.w},
+                    {.data = to,
+                     .dtype = form_.grad_x,
+                     .x = x_.data(),
+                     .x_dtype = form_.x,
+                     .scale = scale_.data(),
+                     .shift = shift_.data(),
+                     .mean = mean_.data(),
+                     .inv_std = inv_std_.data(),
+                     .grad_gamma = result.gamma.data(),
+                     .grad_beta = result.beta.data()},
+                    context);
+    return result;
+  }
+
+  BatchNormGradSums SumsOf(const NormGradResult& result) const {
+    return {.gamma = gamma_.data(),
+            .mean = mean_.data(),
+            .inv_std = inv_std_.data(),
+            .grad_gamma = result.gamma.data(),
+            .grad_beta = result.beta.data()};
+  }
+
+  const Case& c_;
+  const GradForm& form_;
+  StoredTensor grad_y_, w_, x_, residual_;
+  std::vector<uint8_t> x_bytes_, residual_bytes_;
+  std::vector<float> scale_, shift_, mean_, inv_std_, gamma_;
+};
+
+// Both parts of the one pass are compared with the scalar reference elsewhere.
+TEST(ConvFused, TwoPassesGiveTheBitsOfOne) {
+  for (const Case& c : kCases) {
+    for (const GradForm& form : kGradForms) {
+      if (!form.norm) continue;
+      SCOPED_TRACE(::testing::Message() << "case " << (&c - kCases) << " form "
+                                        << (&form - kGradForms));
+      NormGradCase test(c, form);
+      ForEachTarget([&] {
+        const NormGradResult alone = test.InOnePass(false);
+        const NormGradResult sum = test.InOnePass(true);
+        ASSERT_NE(alone.grad_x, sum.grad_x);
+        ASSERT_EQ(test.InTwoPasses(false, Over::kNothing), alone);
+        ASSERT_EQ(test.InTwoPasses(true, Over::kResidual), sum);
+        if (form.x != form.grad_x) return;
+        ASSERT_EQ(test.InTwoPasses(true, Over::kX), sum);
+      });
       if (HasFatalFailure()) return;
     }
   }

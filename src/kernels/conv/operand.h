@@ -12,7 +12,7 @@
 namespace thimble::kernels::conv {
 
 struct Sink {
-  void* data = nullptr;
+  void* data = nullptr;  // null: only sums are wanted
   DType dtype = DType::kF32;
   const void* residual = nullptr;
   bool moments = false;  // mean and variance are wanted
@@ -23,13 +23,19 @@ struct Sink {
   const float* shift = nullptr;
   const float* mean = nullptr;
   const float* inv_std = nullptr;
+  // With x and these: no sums, but what Conv2dNormGradTarget says.
+  const BatchNormGradSums* known_sums = nullptr;
+  double count = 0.0;  // of elements of a channel
   // [chunk][channel][2] of the whole batch, in shared scratch.
   float* partials = nullptr;
 
-  bool reducing() const { return moments || x != nullptr; }
+  bool reducing() const {
+    return moments || (x != nullptr && known_sums == nullptr);
+  }
   // Results can be written to `data` as they come.
   bool plain() const {
-    return dtype == DType::kF32 && residual == nullptr && !reducing();
+    return dtype == DType::kF32 && residual == nullptr && !moments &&
+           x == nullptr;
   }
 };
 

@@ -19,6 +19,7 @@
 #include "kernels/conv/operand.h"
 #include "kernels/convert-inl.h"
 #include "kernels/elements-inl.h"
+#include "kernels/norm/rest-inl.h"
 #include "kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -191,8 +192,8 @@ void MergeMoments(int64_t n, const float* values, double sum,
   partial.Merge(count, shift + off.first / count, m2);
 }
 
-// The gradient's way through relu(x * scale + shift), to `to`, and its two
-// sums.
+// The gradient's way through relu(x * scale + shift), to `to` if there is one,
+// and its two sums.
 template <typename T, typename X>
 void WriteMasked(const conv::Sink& sink, int64_t channel, int64_t n,
                  const float* values, const X* x, T* to,
@@ -208,12 +209,41 @@ void WriteMasked(const conv::Sink& sink, int64_t channel, int64_t n,
         const V u = hn::MulAdd(at, scale, shift);
         V v = LoadLeft(whole, values + i, left);
         v = RoundTo(d, T(), hn::IfThenElseZero(hn::Gt(u, hn::Zero(d)), v));
-        StoreLeft(whole, v, to + i, left);
+        if (to != nullptr) StoreLeft(whole, v, to + i, left);
         a = hn::Add(a, v);
         b = hn::MulAdd(v, hn::Mul(hn::Sub(at, center), inverse), b);
       });
   partial.first += sums.first;
   partial.second += sums.second;
+}
+
+// The same gradient's way on through the batch norm. Rounded in between: a
+// plan that stores it there must give the same.
+template <typename T, typename X>
+void WriteThroughNorm(const conv::Sink& sink, int64_t channel, int64_t n,
+                      const float* values, const X* x, const T* residual,
+                      T* to) {
+  const D d;
+  const V scale = hn::Set(d, sink.scale[channel]);
+  const V shift = hn::Set(d, sink.shift[channel]);
+  const NormGradRest rest(*sink.known_sums, channel, sink.count);
+  PassRow(n, [&](auto whole, int64_t i, int64_t left, V&, V&) HWY_ATTR {
+    const V at = LoadLeft(whole, x + i, left);
+    const V u = hn::MulAdd(at, scale, shift);
+    V v = LoadLeft(whole, values + i, left);
+    v = RoundTo(d, T(), hn::IfThenElseZero(hn::Gt(u, hn::Zero(d)), v));
+    v = rest.At(v, at);
+    if (residual != nullptr) {
+      v = hn::Add(v, LoadLeft(whole, residual + i, left));
+    }
+    StoreLeft(whole, v, to + i, left);
+  });
+}
+
+// Where element `offset` of a tensor lies, if there is one.
+template <typename T>
+HWY_INLINE T* ElementAt(T* data, int64_t offset) {
+  return data == nullptr ? nullptr : data + offset;
 }
 
 // Elements [offset, offset + n) of the result, all of one channel. Destroys
@@ -222,19 +252,23 @@ void WriteRow(const conv::Sink& sink, int64_t channel, int64_t offset,
               int64_t n, float* values, conv::Partial* partial) {
   WithFloatType(sink.dtype, [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    T* to = static_cast<T*>(sink.data) + offset;
+    T* to = ElementAt(static_cast<T*>(sink.data), offset);
+    const T* residual = ElementAt(static_cast<const T*>(sink.residual), offset);
     if (sink.x != nullptr) {
       WithFloatType(sink.x_dtype, [&](auto x_type) HWY_ATTR {
         using X = decltype(x_type);
-        WriteMasked(sink, channel, n, values,
-                    static_cast<const X*>(sink.x) + offset, to, *partial);
+        const X* x = static_cast<const X*>(sink.x) + offset;
+        if (sink.known_sums == nullptr) {
+          WriteMasked(sink, channel, n, values, x, to, *partial);
+        } else {
+          WriteThroughNorm(sink, channel, n, values, x, residual, to);
+        }
       });
       return;
     }
-    const T* residual = static_cast<const T*>(sink.residual);
     const double sum = residual == nullptr
                            ? WriteSum<false>(n, residual, values, to)
-                           : WriteSum<true>(n, residual + offset, values, to);
+                           : WriteSum<true>(n, residual, values, to);
     if (sink.moments) MergeMoments(n, values, sum, *partial);
   });
 }

@@ -14,6 +14,7 @@
 #include "kernels/norm/coefficients.h"
 #include "kernels/norm/moments-inl.h"
 #include "kernels/norm/norm.h"
+#include "kernels/norm/rest-inl.h"
 #include "kernels/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -42,24 +43,16 @@ void GradRestPlane(const BatchNormShape& shape, double count,
                    const NormTensor& d, const NormTensor& x,
                    const BatchNormGradSums& sums, const NormTensor& residual,
                    void* grad_x, DType dtype, int64_t c, int64_t at) {
-  const D df;
-  const double factor = static_cast<double>(sums.gamma[c]) * sums.inv_std[c];
-  const V of_d = hn::Set(df, static_cast<float>(factor));
-  const V offset =
-      hn::Set(df, static_cast<float>(-factor * sums.grad_beta[c] / count));
-  const V of_x = hn::Set(df, static_cast<float>(factor * sums.inv_std[c] *
-                                                sums.grad_gamma[c] / count));
-  const V center = hn::Set(df, sums.mean[c]);
+  const NormGradRest rest(sums, c, count);
   HWY_ALIGN float lines[3][kStaged];
   for (int64_t p = 0; p < shape.pixels; p += kStaged) {
     const int64_t n = HWY_MIN(kStaged, shape.pixels - p);
     // The sum is built up in lines[0].
     float* sum = lines[0];
     CopyRowAs(n, Staged(d, at + p, n, lines[1]), sum,
-              [&](V v) HWY_ATTR { return hn::MulAdd(v, of_d, offset); });
-    MapRow(n, Staged(x, at + p, n, lines[1]), sum, [&](V v, V at_x) HWY_ATTR {
-      return hn::NegMulAdd(hn::Sub(at_x, center), of_x, v);
-    });
+              [](V v) HWY_ATTR { return v; });
+    MapRow(n, Staged(x, at + p, n, lines[1]), sum,
+           [&](V v, V at_x) HWY_ATTR { return rest.At(v, at_x); });
     if (residual.data != nullptr) {
       MapRow(n, Staged(residual, at + p, n, lines[1]), sum,
              [](V v, V r) HWY_ATTR { return hn::Add(v, r); });

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "planner/checkpoint/chain.h"
@@ -13,7 +14,9 @@
 #include "planner/checkpoint/script.h"
 #include "planner/checkpoint/stage_costs.h"
 #include "planner/checkpoint/strategy.h"
+#include "planner/checkpoint/two_pass_costs.h"
 #include "planner/schedule.h"
+#include "planner/two_pass.h"
 
 namespace thimble::planner {
 namespace {
@@ -75,9 +78,12 @@ class FrontScript {
 class Alternatives::Chooser {
  public:
   Chooser(const Program& program, const PlanOptions& options)
-      : program_(program), options_(options) {
+      : program_(program),
+        options_(options),
+        chain_(MergeStages(FindChain(program), kMaxStages)) {
     AddNamed();
-    AddFront();
+    AddFront(MeasureChain(program_, chain_, options_));
+    if (options_.two_pass) AddTwoPass();
     // The least work first; of equals, the fewest bytes.
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) {
@@ -113,8 +119,7 @@ class Alternatives::Chooser {
   size_t ArenaOf(size_t index) {
     Candidate& candidate = candidates_[index];
     if (!candidate.placement.has_value()) {
-      candidate.placement =
-          PlaceBuffers(Rewrite(program_, candidate.script), options_);
+      candidate.placement = PlaceBuffers(Written(candidate), options_);
     }
     return candidate.placement->bytes;
   }
@@ -128,18 +133,26 @@ class Alternatives::Chooser {
   LoweredProgram Lower(size_t index) {
     ArenaOf(index);
     const Candidate& candidate = candidates_[index];
-    return {Rewrite(program_, candidate.script), *candidate.placement};
+    return {Written(candidate), *candidate.placement};
   }
 
  private:
   // A way to recompute, and what is known of it.
   struct Candidate {
     Script script;
+    // In two passes, as ops of the program that the script stands for.
+    std::vector<TwoPassPair> two_pass;
     std::string name = "auto";  // or the strategy that does the same
     int64_t work = 0;
     size_t most_live = 0;
     std::optional<Placement> placement;  // takes most of the time of planning
   };
+
+  Program Written(const Candidate& candidate) const {
+    Program program = Rewrite(program_, candidate.script);
+    if (candidate.two_pass.empty()) return program;
+    return InTwoPasses(program, candidate.two_pass);
+  }
 
   void Add(Script script, std::string name = "auto") {
     if (script.size() > kMaxScript && !candidates_.empty()) return;
@@ -174,19 +187,43 @@ class Alternatives::Chooser {
     }
   }
 
-  void AddFront() {
-    const Chain chain = MergeStages(FindChain(program_), kMaxStages);
-    const MeasuredChain measured = MeasureChain(program_, chain, options_);
-    const ChainFront front(measured.stages, chain.stages.size() <= kShortChain
+  void AddFront(const MeasuredChain& measured) {
+    const ChainFront front(measured.stages, chain_.stages.size() <= kShortChain
                                                 ? kPointsOfShortChain
                                                 : kPointsOfLongChain);
     for (const FrontPoint& point : front.All()) {
-      Add(FrontScript(program_, chain, measured, front).Write(point));
+      Add(FrontScript(program_, chain_, measured, front).Write(point));
+    }
+  }
+
+  // All scripts with gradients in two passes, and those on the front of stages
+  // that know of them.
+  void AddTwoPass() {
+    if (FindTwoPassPairs(program_).empty()) return;
+    AddFront(MeasureChainInTwoPasses(program_, chain_, options_));
+    const size_t scripts = candidates_.size();
+    for (size_t i = 0; i < scripts; ++i) {
+      const Program rewritten = Rewrite(program_, candidates_[i].script);
+      std::vector<TwoPassChoice> choices =
+          FindTwoPassChoices(rewritten, options_);
+      for (TwoPassChoice& choice : choices) {
+        Candidate candidate;
+        candidate.script = candidates_[i].script;
+        candidate.two_pass = std::move(choice.pairs);
+        candidate.work = choice.work;
+        candidate.most_live = choice.most_live;
+        candidates_.push_back(std::move(candidate));
+      }
+      // Under its name, a strategy goes all the way.
+      if (!choices.empty()) {
+        std::swap(candidates_[i].name, candidates_.back().name);
+      }
     }
   }
 
   const Program& program_;
   const PlanOptions& options_;
+  Chain chain_;  // of a bounded number of stages
   std::vector<Candidate> candidates_;
   std::set<std::vector<uint32_t>> seen_;
 };

@@ -3,8 +3,9 @@
 // `auto`: of all ways to recompute that the planner knows, the one that does
 // the least work in an arena within the budget. They are the schedules on the
 // chain's front (chain_front.h) and the named strategies, each measured as a
-// whole and placed. One list serves all budgets, so a smaller budget never
-// takes more bytes and never less work.
+// whole and placed, and with options.two_pass each with the gradients at its
+// peak in two passes (two_pass.h). One list serves all budgets, so a smaller
+// budget never takes more bytes and never less work.
 #pragma once
 
 #include <cstdint>

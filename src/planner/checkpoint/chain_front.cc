@@ -91,8 +91,11 @@ void ChainFront::Solve(const std::vector<StageCosts>& stages, size_t begin,
   Front& points = fronts_[begin * (count_ + 1) + end];
   const StageCosts& first = stages[begin];
   if (end - begin == 1) {
-    const SaveOption& none = first.options[0];
-    points.push_back({none.backward_peak, none.backward_cost, {}});
+    for (const SaveOption& option : first.options) {
+      if (option.saved > 0) continue;
+      points.push_back({option.backward_peak, option.backward_cost, {}});
+    }
+    KeepBest(points);
     return;
   }
   const int64_t waiting = stages[end - 1].gradient;

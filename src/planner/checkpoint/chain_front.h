@@ -32,7 +32,7 @@ struct StageCosts {
   int64_t pinned_peak = 0;   // of forward, beside an input that stays
   int64_t passing_peak = 0;  // of forward, with an input that it reads last
   int64_t forward_cost = 0;
-  // The first saves nothing.
+  // The first saves nothing; there may be other ways to save nothing.
   std::vector<SaveOption> options;
 };
 

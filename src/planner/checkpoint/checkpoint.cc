@@ -7,6 +7,7 @@
 #include "planner/checkpoint/script.h"
 #include "planner/checkpoint/segments.h"
 #include "planner/schedule.h"
+#include "planner/two_pass.h"
 
 namespace thimble::planner {
 namespace {
@@ -55,11 +56,13 @@ Script ScriptOf(const Program& program, const Chain& chain,
 
 Program ApplyStrategy(Program program, const Strategy& strategy,
                       const PlanOptions& options) {
-  if (strategy.kind == Strategy::Kind::kNone || !options.training) {
-    return program;
+  if (!options.training) return program;
+  if (strategy.kind != Strategy::Kind::kNone) {
+    const Chain chain = FindChain(program);
+    program = Rewrite(program, ScriptOf(program, chain, strategy, options));
   }
-  const Chain chain = FindChain(program);
-  return Rewrite(program, ScriptOf(program, chain, strategy, options));
+  if (!options.two_pass) return program;
+  return WithLowestTwoPassPeak(std::move(program), options);
 }
 
 }  // namespace thimble::planner
