@@ -3,20 +3,27 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
+#include <numeric>
 
 #include "base/check.h"
 #include "planner/checkpoint/chain.h"
 #include "planner/checkpoint/chain_front.h"
 #include "planner/checkpoint/checkpoint.h"
+#include "planner/checkpoint/exact_front.h"
+#include "planner/checkpoint/leave_out.h"
 #include "planner/checkpoint/rewrite.h"
 #include "planner/checkpoint/script.h"
+#include "planner/checkpoint/script_meter.h"
 #include "planner/checkpoint/stage_costs.h"
 #include "planner/schedule.h"
 
 namespace thimble::planner {
 namespace {
 
+// Of the exact search, which small programs end within milliseconds and large
+// ones would not end at all.
+constexpr size_t kMaxItems = 20;
+constexpr size_t kMaxStates = 400'000;
 // Longer chains are merged to this many stages.
 constexpr size_t kMaxStages = 64;
 // A short chain's fronts are hardly thinned.
@@ -27,6 +34,10 @@ constexpr int64_t kMaxNumberInNames = 4;
 // Of networks with thousands of steps, what runs them over and over would take
 // longer to plan than it is worth.
 constexpr size_t kMaxScript = 20'000;
+// How many candidates with fewer bytes are tried where bytes are left over, and
+// the ops of all scripts that are measured for it.
+constexpr size_t kNeighbours = 3;
+constexpr size_t kMaxMeasured = 2'000'000;
 
 class FrontScript {
  public:
@@ -69,131 +80,150 @@ class FrontScript {
   ScriptWriter writer_;
 };
 
-// A way to recompute, and what is known of it.
-struct Candidate {
-  Script script;
-  int64_t work = 0;
-  size_t most_live = 0;
-  bool is_placed = false;
-  Placement placement;
-};
+std::vector<uint32_t> KeyOf(const Script& script) {
+  std::vector<uint32_t> key;
+  key.reserve(script.size());
+  for (OpId op : script) key.push_back(op.i);
+  return key;
+}
 
-class Chooser {
- public:
-  Chooser(const Program& program, const PlanOptions& options)
-      : program_(program), options_(options) {
-    AddNamed();
-    AddFront();
-    // The least work first; of equals, the fewest bytes.
-    std::stable_sort(candidates_.begin(), candidates_.end(),
-                     [](const Candidate& a, const Candidate& b) {
-                       return a.work != b.work ? a.work < b.work
-                                               : a.most_live < b.most_live;
-                     });
-  }
-
-  LoweredProgram Choose() {
-    const uint64_t budget =
-        options_.budget.value_or(std::numeric_limits<uint64_t>::max());
-    for (Candidate& candidate : candidates_) {
-      if (candidate.most_live <= budget && ArenaOf(candidate) <= budget) {
-        return Lower(candidate);
-      }
-    }
-    return Lower(Smallest());
-  }
-
- private:
-  LoweredProgram Lower(const Candidate& candidate) const {
-    LoweredProgram lowered{Rewrite(program_, candidate.script), {}};
-    if (candidate.is_placed) lowered.placement = candidate.placement;
-    return lowered;
-  }
-
-  void Add(Script script) {
-    if (script.size() > kMaxScript && !candidates_.empty()) return;
-    if (!seen_.insert(Key(script)).second) return;
-    const Program rewritten = Rewrite(program_, script);
-    Candidate candidate;
-    candidate.work = CountFlops(rewritten.graph, MakeSchedule(rewritten)).step;
-    candidate.most_live = MostLiveBytes(rewritten, options_);
-    candidate.script = std::move(script);
-    candidates_.push_back(std::move(candidate));
-  }
-
-  static std::vector<uint32_t> Key(const Script& script) {
-    std::vector<uint32_t> key;
-    key.reserve(script.size());
-    for (OpId op : script) key.push_back(op.i);
-    return key;
-  }
-
-  void AddNamed() {
-    const Chain chain = FindChain(program_);
-    Add(ScriptOf(program_, chain, {}, options_));
-    for (const Strategy::Kind kind :
-         {Strategy::Kind::kNoBn, Strategy::Kind::kSqrt,
-          Strategy::Kind::kRevolve}) {
-      Add(ScriptOf(program_, chain, {.kind = kind}, options_));
-    }
-    for (int64_t m = 1; m <= kMaxNumberInNames; ++m) {
-      using Kind = Strategy::Kind;
-      for (const Kind kind :
-           {Kind::kEvery, Kind::kResidual, Kind::kRecursive}) {
-        Add(ScriptOf(program_, chain, {.kind = kind, .m = m}, options_));
-      }
-      Add(ScriptOf(program_, chain,
-                   {.kind = Kind::kResidual, .m = m, .star = true}, options_));
+// Indices of those that no other beats, fewest bytes first.
+std::vector<size_t> FrontOf(const std::vector<Candidate>& candidates) {
+  std::vector<size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const Candidate& x = candidates[a];
+    const Candidate& y = candidates[b];
+    return x.most_live != y.most_live ? x.most_live < y.most_live
+                                      : x.work < y.work;
+  });
+  std::vector<size_t> front;
+  for (size_t i : order) {
+    if (front.empty() || candidates[i].work < candidates[front.back()].work) {
+      front.push_back(i);
     }
   }
-
-  void AddFront() {
-    const Chain chain = MergeStages(FindChain(program_), kMaxStages);
-    const MeasuredChain measured = MeasureChain(program_, chain, options_);
-    const ChainFront front(measured.stages, chain.stages.size() <= kShortChain
-                                                ? kPointsOfShortChain
-                                                : kPointsOfLongChain);
-    for (const FrontPoint& point : front.All()) {
-      Add(FrontScript(program_, chain, measured, front).Write(point));
-    }
-  }
-
-  size_t ArenaOf(Candidate& candidate) {
-    if (!candidate.is_placed) {
-      candidate.placement =
-          PlaceBuffers(Rewrite(program_, candidate.script), options_);
-      candidate.is_placed = true;
-    }
-    return candidate.placement.bytes;
-  }
-
-  // No arena is below what is live in it, so few have to be placed.
-  Candidate& Smallest() {
-    std::vector<Candidate*> by_live;
-    for (Candidate& c : candidates_) by_live.push_back(&c);
-    std::stable_sort(by_live.begin(), by_live.end(),
-                     [](const Candidate* a, const Candidate* b) {
-                       return a->most_live < b->most_live;
-                     });
-    Candidate* best = by_live[0];
-    for (Candidate* c : by_live) {
-      if (c->most_live >= ArenaOf(*best)) break;
-      if (ArenaOf(*c) < ArenaOf(*best)) best = c;
-    }
-    return *best;
-  }
-
-  const Program& program_;
-  const PlanOptions& options_;
-  std::vector<Candidate> candidates_;
-  std::set<std::vector<uint32_t>> seen_;
-};
+  return front;
+}
 
 }  // namespace
 
+Chooser::Chooser(const Program& program, const PlanOptions& options)
+    : program_(program),
+      options_(options),
+      meter_(program, options),
+      shortest_(
+          program.phases[static_cast<size_t>(Phase::kMicrobatch)].size()) {
+  AddNamed();
+  AddFront();
+  if (!AddExact()) AddShorter();
+  std::stable_sort(candidates_.begin(), candidates_.end(),
+                   [](const Candidate& a, const Candidate& b) {
+                     return a.work != b.work ? a.work < b.work
+                                             : a.most_live < b.most_live;
+                   });
+}
+
+const Candidate& Chooser::Choose(uint64_t budget) {
+  for (Candidate& candidate : candidates_) {
+    if (candidate.most_live <= budget && ArenaOf(candidate) <= budget) {
+      return candidate;
+    }
+  }
+  return Smallest();
+}
+
+LoweredProgram Chooser::Lower(const Candidate& candidate) const {
+  return {Rewrite(program_, candidate.script), candidate.placement};
+}
+
+void Chooser::Add(Script script) {
+  if (script.size() > kMaxScript && !candidates_.empty()) return;
+  if (!seen_.insert(KeyOf(script)).second) return;
+  const ScriptCosts costs = meter_.Measure(script);
+  candidates_.push_back({std::move(script), costs.flops, costs.most_live, {}});
+}
+
+void Chooser::AddNamed() {
+  const Chain chain = FindChain(program_);
+  Add(ScriptOf(program_, chain, {}, meter_));
+  for (const Strategy::Kind kind :
+       {Strategy::Kind::kNoBn, Strategy::Kind::kSqrt,
+        Strategy::Kind::kRevolve}) {
+    Add(ScriptOf(program_, chain, {.kind = kind}, meter_));
+  }
+  for (int64_t m = 1; m <= kMaxNumberInNames; ++m) {
+    using Kind = Strategy::Kind;
+    for (const Kind kind : {Kind::kEvery, Kind::kResidual, Kind::kRecursive}) {
+      Add(ScriptOf(program_, chain, {.kind = kind, .m = m}, meter_));
+    }
+    Add(ScriptOf(program_, chain,
+                 {.kind = Kind::kResidual, .m = m, .star = true}, meter_));
+  }
+}
+
+void Chooser::AddFront() {
+  const Chain chain = MergeStages(FindChain(program_), kMaxStages);
+  const MeasuredChain measured = MeasureChain(program_, chain, options_);
+  const ChainFront front(measured.stages, chain.stages.size() <= kShortChain
+                                              ? kPointsOfShortChain
+                                              : kPointsOfLongChain);
+  for (const FrontPoint& point : front.All()) {
+    Add(FrontScript(program_, chain, measured, front).Write(point));
+  }
+}
+
+bool Chooser::AddExact() {
+  ExactFront front = FindExactFront(program_, meter_, kMaxItems, kMaxStates);
+  for (Script& script : front.scripts) Add(std::move(script));
+  return front.is_whole;
+}
+
+// Bytes that no other candidate has a use for, given to those that take fewer.
+void Chooser::AddShorter() {
+  const std::vector<size_t> front = FrontOf(candidates_);
+  size_t measured = 0;
+  for (size_t i = 0; i + 1 < front.size(); ++i) {
+    const size_t limit = candidates_[front[i + 1]].most_live - 1;
+    for (size_t j = i + 1; j-- > 0 && i - j < kNeighbours;) {
+      const Script script = candidates_[front[j]].script;
+      const size_t again = script.size() - shortest_;
+      measured += again * script.size();
+      if (measured > kMaxMeasured) return;
+      Add(LeaveOutRuns(program_, meter_, script, limit));
+    }
+  }
+}
+
+size_t Chooser::ArenaOf(Candidate& candidate) {
+  if (!candidate.placement.has_value()) {
+    candidate.placement =
+        PlaceBuffers(Rewrite(program_, candidate.script), options_);
+  }
+  return candidate.placement->bytes;
+}
+
+// No arena is below what is live in it, so few have to be placed.
+const Candidate& Chooser::Smallest() {
+  std::vector<Candidate*> by_live;
+  for (Candidate& c : candidates_) by_live.push_back(&c);
+  std::stable_sort(by_live.begin(), by_live.end(),
+                   [](const Candidate* a, const Candidate* b) {
+                     return a->most_live < b->most_live;
+                   });
+  Candidate* best = by_live[0];
+  for (Candidate* c : by_live) {
+    if (c->most_live >= ArenaOf(*best)) break;
+    if (ArenaOf(*c) < ArenaOf(*best)) best = c;
+  }
+  return *best;
+}
+
 LoweredProgram ChooseWithinBudget(const Program& program,
                                   const PlanOptions& options) {
-  return Chooser(program, options).Choose();
+  Chooser chooser(program, options);
+  return chooser.Lower(chooser.Choose(
+      options.budget.value_or(std::numeric_limits<uint64_t>::max())));
 }
 
 }  // namespace thimble::planner

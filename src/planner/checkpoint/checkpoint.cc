@@ -6,7 +6,6 @@
 #include "planner/checkpoint/rewrite.h"
 #include "planner/checkpoint/script.h"
 #include "planner/checkpoint/segments.h"
-#include "planner/schedule.h"
 
 namespace thimble::planner {
 namespace {
@@ -38,7 +37,7 @@ Script WithoutRecomputation(const Program& program) {
 }  // namespace
 
 Script ScriptOf(const Program& program, const Chain& chain,
-                const Strategy& strategy, const PlanOptions& options) {
+                const Strategy& strategy, ScriptMeter& meter) {
   if (strategy.kind == Strategy::Kind::kNone) {
     return WithoutRecomputation(program);
   }
@@ -46,8 +45,7 @@ Script ScriptOf(const Program& program, const Chain& chain,
     return WithoutNorms(program, chain);
   }
   const auto bytes = [&](const SegmentPlan& plan) {
-    return MostLiveBytes(Rewrite(program, WriteScript(program, chain, plan)),
-                         options);
+    return meter.Measure(WriteScript(program, chain, plan)).most_live;
   };
   return WriteScript(program, chain,
                      CutIntoSegments(program, chain, strategy, bytes));
@@ -62,7 +60,8 @@ LoweredProgram ApplyStrategy(Program program, const Strategy& strategy,
     return ChooseWithinBudget(program, options);
   }
   const Chain chain = FindChain(program);
-  return {Rewrite(program, ScriptOf(program, chain, strategy, options)),
+  ScriptMeter meter(program, options);
+  return {Rewrite(program, ScriptOf(program, chain, strategy, meter)),
           std::nullopt};
 }
 
