@@ -200,8 +200,7 @@ void Compare(const Model& model, const PlanOptions& options, Comparison& sum) {
     if (found->work != least) continue;
     ++sum.equal;
     const planner::Candidate& chosen = chooser.Choose(budget);
-    sum.placed_apart +=
-        chosen.placement->bytes > budget || chosen.work != least;
+    sum.placed_apart += chosen.placement.bytes > budget || chosen.work != least;
   }
   // Nothing fits into fewer bytes than the oracle's fewest.
   for (const planner::Candidate& c : chooser.candidates()) {

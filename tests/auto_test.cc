@@ -122,7 +122,7 @@ TEST_P(AutoChoice, CostsNoMoreThanAnyNamedStrategyOfTheSameArena) {
     const planner::Program named = choices.Named(strategy);
     const size_t arena = choices.ArenaOf(named);
     const planner::Candidate& chosen = choices.Of(arena);
-    EXPECT_LE(chosen.placement->bytes, arena);
+    EXPECT_LE(chosen.placement.bytes, arena);
     EXPECT_LE(chosen.work, Choices::WorkOf(named));
   }
 }
@@ -130,9 +130,9 @@ TEST_P(AutoChoice, CostsNoMoreThanAnyNamedStrategyOfTheSameArena) {
 TEST_P(AutoChoice, LessBudgetNeverTakesMoreBytesOrLessWork) {
   Choices choices(GetParam());
   const uint64_t most = choices.ArenaOf(choices.Named("none"));
-  const uint64_t least = choices.Of(0).placement->bytes;
+  const uint64_t least = choices.Of(0).placement.bytes;
   ASSERT_LT(least, most);
-  EXPECT_EQ(choices.Of(least - 1).placement->bytes, least);
+  EXPECT_EQ(choices.Of(least - 1).placement.bytes, least);
   uint64_t arena = 0;
   int64_t work = INT64_MAX;
   int different = 0;
@@ -140,11 +140,11 @@ TEST_P(AutoChoice, LessBudgetNeverTakesMoreBytesOrLessWork) {
   for (uint64_t k = 0; k <= kBudgets; ++k) {
     const uint64_t budget = least + (most - least) * k / kBudgets;
     const planner::Candidate& chosen = choices.Of(budget);
-    EXPECT_LE(chosen.placement->bytes, budget);
-    EXPECT_GE(chosen.placement->bytes, arena);
+    EXPECT_LE(chosen.placement.bytes, budget);
+    EXPECT_GE(chosen.placement.bytes, arena);
     EXPECT_LE(chosen.work, work);
-    different += chosen.placement->bytes != arena;
-    arena = chosen.placement->bytes;
+    different += chosen.placement.bytes != arena;
+    arena = chosen.placement.bytes;
     work = chosen.work;
   }
   EXPECT_GT(different, 3);
@@ -163,13 +163,13 @@ TEST(Auto, ThePlanIsWhatTheBudgetPicks) {
   const Case c{"wrn-16-1", 32, 3, 32};
   Choices choices(c);
   const Model model = ModelOf(c.name, c.batch);
-  const uint64_t least = choices.Of(0).placement->bytes;
+  const uint64_t least = choices.Of(0).placement.bytes;
   EXPECT_FALSE(Auto(model, least - 1).ok());
   for (const uint64_t budget : {least, least * 5 / 4, least * 2}) {
     const Result<Plan> plan = Auto(model, budget);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     const planner::Candidate& chosen = choices.Of(budget);
-    EXPECT_EQ(plan->arena_bytes(), chosen.placement->bytes);
+    EXPECT_EQ(plan->arena_bytes(), chosen.placement.bytes);
     EXPECT_EQ(plan->flops_step(), chosen.work);
     EXPECT_LE(plan->arena_bytes(), budget);
   }

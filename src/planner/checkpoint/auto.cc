@@ -9,8 +9,8 @@
 #include "planner/checkpoint/chain.h"
 #include "planner/checkpoint/chain_front.h"
 #include "planner/checkpoint/checkpoint.h"
+#include "planner/checkpoint/edit_runs.h"
 #include "planner/checkpoint/exact_front.h"
-#include "planner/checkpoint/leave_out.h"
 #include "planner/checkpoint/rewrite.h"
 #include "planner/checkpoint/script.h"
 #include "planner/checkpoint/script_meter.h"
@@ -134,14 +134,20 @@ const Candidate& Chooser::Choose(uint64_t budget) {
 }
 
 LoweredProgram Chooser::Lower(const Candidate& candidate) const {
-  return {Rewrite(program_, candidate.script), candidate.placement};
+  LoweredProgram lowered{Rewrite(program_, candidate.script), {}};
+  if (candidate.is_placed) lowered.placement = candidate.placement;
+  return lowered;
 }
 
 void Chooser::Add(Script script) {
   if (script.size() > kMaxScript && !candidates_.empty()) return;
   if (!seen_.insert(KeyOf(script)).second) return;
   const ScriptCosts costs = meter_.Measure(script);
-  candidates_.push_back({std::move(script), costs.flops, costs.most_live, {}});
+  Candidate candidate;
+  candidate.work = costs.flops;
+  candidate.most_live = costs.most_live;
+  candidate.script = std::move(script);
+  candidates_.push_back(std::move(candidate));
 }
 
 void Chooser::AddNamed() {
@@ -169,7 +175,10 @@ void Chooser::AddFront() {
                                               ? kPointsOfShortChain
                                               : kPointsOfLongChain);
   for (const FrontPoint& point : front.All()) {
-    Add(FrontScript(program_, chain, measured, front).Write(point));
+    const Script script =
+        FrontScript(program_, chain, measured, front).Write(point);
+    Add(DelayRuns(program_, meter_, script));
+    Add(script);
   }
 }
 
@@ -196,11 +205,12 @@ void Chooser::AddShorter() {
 }
 
 size_t Chooser::ArenaOf(Candidate& candidate) {
-  if (!candidate.placement.has_value()) {
+  if (!candidate.is_placed) {
     candidate.placement =
         PlaceBuffers(Rewrite(program_, candidate.script), options_);
+    candidate.is_placed = true;
   }
-  return candidate.placement->bytes;
+  return candidate.placement.bytes;
 }
 
 // No arena is below what is live in it, so few have to be placed.

@@ -33,7 +33,8 @@ struct Candidate {
   Script script;
   int64_t work = 0;  // FLOPs of one pass
   size_t most_live = 0;
-  std::optional<Placement> placement;
+  bool is_placed = false;
+  Placement placement;
 };
 
 // The ways to recompute a program. Not thread-safe.
@@ -42,8 +43,8 @@ class Chooser {
   // Both must outlive the chooser.
   Chooser(const Program& program, const PlanOptions& options);
 
-  // The least work within `budget`; where nothing fits, the fewest bytes. It
-  // has a placement, and is valid until the chooser ends.
+  // The least work within `budget`; where nothing fits, the fewest bytes. It is
+  // placed, and valid until the chooser ends.
   const Candidate& Choose(uint64_t budget);
   LoweredProgram Lower(const Candidate& candidate) const;
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <set>
 
 #include "base/rng.h"
 
@@ -65,6 +66,50 @@ void RaiseTop(std::span<const BufferRequest> requests,
   });
 }
 
+// As PlaceInOrder, but gives up (SIZE_MAX bytes, no offsets to speak of) where
+// the highest byte would be above `most`.
+Placement PlaceWithin(std::span<const BufferRequest> requests,
+                      std::span<const uint32_t> order, Fit fit, size_t most) {
+  struct Placed {
+    Interval live;
+    size_t offset, end;
+  };
+  Placement placement;
+  placement.offsets.resize(requests.size());
+  std::vector<Placed> placed;  // by ascending offset
+  placed.reserve(order.size());
+  for (uint32_t i : order) {
+    const BufferRequest& request = requests[i];
+    size_t gap_begin = 0;
+    size_t best = SIZE_MAX;
+    size_t best_gap = SIZE_MAX;
+    for (const Placed& other : placed) {
+      if (!LiveTogether(request.live, other.live)) continue;
+      if (other.offset >= gap_begin + request.bytes) {
+        const size_t gap = other.offset - gap_begin;
+        if (gap < best_gap) {
+          best = gap_begin;
+          best_gap = gap;
+        }
+        if (fit == Fit::kLowest) break;
+      }
+      gap_begin = std::max(gap_begin, other.end);
+    }
+    const size_t offset = best == SIZE_MAX ? gap_begin : best;
+    placement.offsets[i] = offset;
+    placement.bytes = std::max(placement.bytes, offset + request.bytes);
+    if (placement.bytes > most) {
+      placement.bytes = SIZE_MAX;
+      return placement;
+    }
+    const auto above = std::upper_bound(
+        placed.begin(), placed.end(), offset,
+        [](size_t value, const Placed& p) { return value < p.offset; });
+    placed.insert(above, {request.live, offset, offset + request.bytes});
+  }
+  return placement;
+}
+
 struct Attempt {
   std::vector<uint32_t> order;
   Fit fit = Fit::kLowest;
@@ -85,8 +130,11 @@ void Improve(std::span<const BufferRequest> requests, size_t bound, int rounds,
     const uint32_t moved = attempt.order[from];
     attempt.order.erase(attempt.order.begin() + from);
     attempt.order.insert(attempt.order.begin() + to, moved);
-    attempt.placement = PlaceInOrder(requests, attempt.order, attempt.fit);
-    if (attempt.placement.bytes <= best.placement.bytes) best = attempt;
+    attempt.placement =
+        PlaceWithin(requests, attempt.order, attempt.fit, best.placement.bytes);
+    if (attempt.placement.bytes <= best.placement.bytes) {
+      best = std::move(attempt);
+    }
   }
 }
 
@@ -109,37 +157,7 @@ size_t LowerBound(std::span<const BufferRequest> requests) {
 
 Placement PlaceInOrder(std::span<const BufferRequest> requests,
                        std::span<const uint32_t> order, Fit fit) {
-  Placement placement;
-  placement.offsets.resize(requests.size());
-  std::vector<uint32_t> placed;  // by ascending offset
-  for (uint32_t i : order) {
-    const BufferRequest& request = requests[i];
-    size_t gap_begin = 0;
-    size_t best = SIZE_MAX;
-    size_t best_gap = SIZE_MAX;
-    for (uint32_t other : placed) {
-      if (!LiveTogether(request.live, requests[other].live)) continue;
-      const size_t offset = placement.offsets[other];
-      if (offset >= gap_begin + request.bytes) {
-        const size_t gap = offset - gap_begin;
-        if (gap < best_gap) {
-          best = gap_begin;
-          best_gap = gap;
-        }
-        if (fit == Fit::kLowest) break;
-      }
-      gap_begin = std::max(gap_begin, offset + requests[other].bytes);
-    }
-    const size_t offset = best == SIZE_MAX ? gap_begin : best;
-    placement.offsets[i] = offset;
-    placement.bytes = std::max(placement.bytes, offset + request.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
-                                   [&](size_t value, uint32_t other) {
-                                     return value < placement.offsets[other];
-                                   }),
-                  i);
-  }
-  return placement;
+  return PlaceWithin(requests, order, fit, SIZE_MAX);
 }
 
 namespace {
@@ -154,16 +172,27 @@ Placement SearchPortfolio(std::span<const BufferRequest> requests) {
       std::max<uint64_t>(1, requests.size() * requests.size());
   const int repairs =
       static_cast<int>(std::min<uint64_t>(kMaxRepairs, kRepairWork / cost));
-  for (std::vector<uint32_t>& order : Orders(requests)) {
+  std::vector<Attempt> attempts;
+  for (const std::vector<uint32_t>& order : Orders(requests)) {
     for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
-      Attempt attempt{order, fit, {}};
-      for (int round = 0; round <= repairs; ++round) {
-        attempt.placement = PlaceInOrder(requests, attempt.order, fit);
-        if (attempt.placement.bytes < best.placement.bytes) best = attempt;
-        if (best.placement.bytes == bound) return best.placement;
-        RaiseTop(requests, attempt.placement, attempt.order);
-      }
+      attempts.push_back({order, fit, {}});
     }
+  }
+  // In turns: what one of them needs many repairs for, another may not need any
+  // for. An order that comes again would only go round in circles.
+  std::set<std::vector<uint32_t>> tried;
+  for (int round = 0; round <= repairs && !attempts.empty(); ++round) {
+    for (Attempt& attempt : attempts) {
+      attempt.placement = PlaceInOrder(requests, attempt.order, attempt.fit);
+      if (attempt.placement.bytes < best.placement.bytes) best = attempt;
+      if (best.placement.bytes == bound) return best.placement;
+      RaiseTop(requests, attempt.placement, attempt.order);
+    }
+    std::erase_if(attempts, [&](const Attempt& attempt) {
+      std::vector<uint32_t> key = attempt.order;
+      key.push_back(static_cast<uint32_t>(attempt.fit));
+      return !tried.insert(std::move(key)).second;
+    });
   }
   // A handful of buffers has few orders, and the portfolio has tried them.
   if (requests.size() < kFewBuffers) return best.placement;

@@ -1,11 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/leave_out.h"
+#include "planner/checkpoint/edit_runs.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 namespace thimble::planner {
 namespace {
+
+class RunDelayer {
+ public:
+  RunDelayer(const Program& program, const ScriptMeter& meter)
+      : program_(program), meter_(meter) {
+    has_run_.resize(program.graph.ops().size());
+    is_due_.resize(program.graph.ops().size());
+  }
+
+  Script Delay(const Script& script) {
+    for (OpId op : script) {
+      if (has_run_[op.i]) {
+        is_due_[op.i] = true;
+        continue;
+      }
+      has_run_[op.i] = true;
+      RunWhatIsDue(meter_.First(op));
+      delayed_.push_back(op);
+    }
+    return std::move(delayed_);
+  }
+
+ private:
+  // What `run` reads, from the first of them on.
+  void RunWhatIsDue(const OpRun& run) {
+    for (ValueId v : run.inputs) {
+      const OpId producer = program_.graph.value(v).producer;
+      if (!producer.valid() || !is_due_[producer.i]) continue;
+      is_due_[producer.i] = false;
+      RunWhatIsDue(meter_.Again(producer));
+      delayed_.push_back(producer);
+    }
+  }
+
+  const Program& program_;
+  const ScriptMeter& meter_;
+  std::vector<bool> has_run_;  // per op
+  std::vector<bool> is_due_;   // per op: should have run again by now
+  Script delayed_;
+};
 
 class RunPruner {
  public:
@@ -72,6 +112,11 @@ class RunPruner {
 };
 
 }  // namespace
+
+Script DelayRuns(const Program& program, const ScriptMeter& meter,
+                 const Script& script) {
+  return RunDelayer(program, meter).Delay(script);
+}
 
 Script LeaveOutRuns(const Program& program, ScriptMeter& meter,
                     const Script& script, size_t limit) {
