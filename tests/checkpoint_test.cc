@@ -4,11 +4,13 @@
 // takes the bytes and FLOPs that it should.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "few_records.h"
 #include "thimble/data.h"
 #include "thimble/model.h"
 #include "thimble/network.h"
@@ -39,39 +41,22 @@ Model ModelOf(const std::string& name, int64_t batch) {
   return *std::move(model);
 }
 
-// The first images of the computed set: enough for bits to differ.
-class FewImages final : public Dataset {
- public:
-  explicit FewImages(std::unique_ptr<Dataset> full)
-      : Dataset({.name = "few",
-                 .spec = full->spec(),
-                 .train_size = 10,
-                 .test_size = 2,
-                 .mean = {full->mean().begin(), full->mean().end()},
-                 .stddev = {full->stddev().begin(), full->stddev().end()}}),
-        full_(std::move(full)) {}
-
- private:
-  Status ReadRecord(Split split, int64_t index, std::span<uint8_t> image,
-                    int32_t* label) const override {
-    return full_->Read(split, index, image, label);
-  }
-
-  std::unique_ptr<Dataset> full_;
-};
+// scripts/test --long takes the network that users train, and more steps.
+bool IsLong() { return std::getenv("THIMBLE_LONG") != nullptr; }
 
 class CheckpointTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto full = OpenDataset("synthetic-cifar", {});
     ASSERT_TRUE(full.ok()) << full.status().message();
-    data_ = std::make_unique<FewImages>(*std::move(full));
+    data_ = std::make_unique<FewRecords>(
+        *std::move(full), FewRecords::Sizes{.train = 10, .test = 2});
   }
 
   // After steps of which the third has a batch that is not full.
   std::string WeightsOf(const Plan& plan, bool poison) {
     TrainOptions options;
-    options.steps = 4;
+    options.steps = IsLong() ? 20 : 4;
     options.learning_rate = 0.05;
     options.keep_last = true;
     options.poison = poison;
@@ -80,16 +65,16 @@ class CheckpointTest : public ::testing::Test {
     return summary->weights_sha256;
   }
 
+  const Model model_ = ModelOf(IsLong() ? "wrn-28-2" : "wrn-16-0.5", 4);
   std::unique_ptr<Dataset> data_;
 };
 
 TEST_F(CheckpointTest, EveryStrategyLearnsTheSameWeights) {
-  const Model model = ModelOf("wrn-16-0.5", 4);
-  const std::string weights = WeightsOf(PlanOf(model, {}), /*poison=*/false);
+  const std::string weights = WeightsOf(PlanOf(model_, {}), /*poison=*/false);
   for (const std::string& strategy : kStrategies) {
     SCOPED_TRACE(strategy);
-    const Plan one = PlanOf(model, {.checkpoint = strategy});
-    const Plan two = PlanOf(model, {.threads = 2, .checkpoint = strategy});
+    const Plan one = PlanOf(model_, {.checkpoint = strategy});
+    const Plan two = PlanOf(model_, {.threads = 2, .checkpoint = strategy});
     EXPECT_EQ(WeightsOf(one, /*poison=*/true), weights) << "poison";
     EXPECT_EQ(WeightsOf(two, /*poison=*/false), weights) << "2 threads";
   }
@@ -106,19 +91,23 @@ TEST_F(CheckpointTest, UnfusedOpsAreRepeatedToTheSameBits) {
 }
 
 TEST_F(CheckpointTest, AutoLearnsTheSameWeightsAtEveryBudget) {
-  const Model model = ModelOf("wrn-16-0.5", 4);
-  const Plan none = PlanOf(model, {});
+  const Plan none = PlanOf(model_, {});
   const std::string weights = WeightsOf(none, /*poison=*/false);
   const uint64_t most = none.arena_bytes();
   const Result<Plan> smallest =
-      MakeClosestPlan(model, {.checkpoint = "auto", .budget = 0});
+      MakeClosestPlan(model_, {.checkpoint = "auto", .budget = 0});
   ASSERT_TRUE(smallest.ok());
   const uint64_t least = smallest->arena_bytes();
   ASSERT_LT(least, most);
   for (uint64_t k = 0; k < 5; ++k) {
     const uint64_t budget = least + (most - least) * k / 4;
-    const Plan plan = PlanOf(model, {.checkpoint = "auto", .budget = budget});
-    EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights) << budget;
+    const Plan one = PlanOf(model_, {.checkpoint = "auto", .budget = budget});
+    // Two threads want more scratch.
+    const Plan two = PlanOf(
+        model_,
+        {.threads = 2, .checkpoint = "auto", .budget = budget + (1 << 20)});
+    EXPECT_EQ(WeightsOf(one, /*poison=*/true), weights) << budget;
+    EXPECT_EQ(WeightsOf(two, /*poison=*/false), weights) << budget;
   }
 }
 

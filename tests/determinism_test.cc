@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "few_records.h"
 #include "kernels/testing.h"
 #include "small_synthetic.h"
 #include "thimble/data.h"
@@ -20,13 +21,12 @@ namespace thimble::testing {
 namespace {
 
 // Sanitizers look for other things than bits, and take their time.
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define THIMBLE_SANITIZED 1
 constexpr int64_t kSteps = 4;
 constexpr int64_t kStepsInParts = 2;
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr int64_t kSteps = 10;
-constexpr int64_t kStepsInParts = 5;
 #else
+#define THIMBLE_SANITIZED 0
 constexpr int64_t kSteps = 50;
 constexpr int64_t kStepsInParts = 12;
 #endif
@@ -97,7 +97,7 @@ TEST_P(DeterminismTest, OneSetOfWeightsForThreadsAndPoison) {
     EXPECT_EQ(WeightsAfterTraining(3, false, 1), weights) << "3 threads";
     EXPECT_EQ(WeightsAfterTraining(1, true, 1), weights) << "poison";
   };
-#if defined(__SANITIZE_THREAD__)
+#if THIMBLE_SANITIZED
   check();  // threads share their work in the same way on every target
 #else
   kernels::testing::ForEachTarget(check);
@@ -109,30 +109,9 @@ TEST_P(DeterminismTest, AnotherSeedGivesOtherWeights) {
             WeightsAfterTraining(1, false, 2));
 }
 
-// The first records of another data set.
-class FewRecords final : public Dataset {
- public:
-  explicit FewRecords(std::unique_ptr<Dataset> full)
-      : Dataset({.name = "few",
-                 .spec = full->spec(),
-                 .train_size = 64,
-                 .test_size = 10,
-                 .mean = {full->mean().begin(), full->mean().end()},
-                 .stddev = {full->stddev().begin(), full->stddev().end()}}),
-        full_(std::move(full)) {}
-
- private:
-  Status ReadRecord(Split split, int64_t index, std::span<uint8_t> image,
-                    int32_t* label) const override {
-    return full_->Read(split, index, image, label);
-  }
-
-  std::unique_ptr<Dataset> full_;
-};
-
 // What is fused, and Winograd's convolutions, on the target that users have.
 TEST(WrnDeterminism, OneSetOfWeightsForThreads) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if THIMBLE_SANITIZED
   const char* name = "wrn-10-1";
   const int64_t steps = 4;
 #else
@@ -141,7 +120,7 @@ TEST(WrnDeterminism, OneSetOfWeightsForThreads) {
 #endif
   auto full = OpenDataset("synthetic-cifar", {});
   ASSERT_TRUE(full.ok()) << full.status().message();
-  const FewRecords data(*std::move(full));
+  const FewRecords data(*std::move(full), {.train = 64, .test = 10});
   const Result<Model> model =
       BuildModel(name, {.batch = 5, .images = PresetOf(name).images});
   ASSERT_TRUE(model.ok()) << model.status().message();

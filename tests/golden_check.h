@@ -160,6 +160,17 @@ class GoldenTest : public ::testing::Test {
     ExpectLoss(session_->Differentiate(plan_->batch()).loss, steps);
   }
 
+  // Their losses, and the parameters behind them.
+  void ExpectThreeSteps() {
+    ExpectLossesOfSteps(RecordedSteps());
+    for (const ParameterState& p : plan_->parameters()) {
+      SCOPED_TRACE(NameOf(p));
+      ExpectTensor(golden_["parameters_after_step_3"].at(NameOf(p)),
+                   session_->Floats(p.parameter));
+    }
+    ExpectLossAfter(RecordedSteps());
+  }
+
   Json golden_;
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<Session> session_;

@@ -17,4 +17,8 @@ int64_t PeakRssBytes();
 // Starts PeakRssBytes afresh. Returns false where the kernel does not allow it.
 bool ResetPeakRss();
 
+// Gives heap that is free back to the kernel, where the C library can: planning
+// a network of a thousand layers takes more than its training step.
+void ReturnFreeHeap();
+
 }  // namespace thimble

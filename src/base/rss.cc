@@ -7,6 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 namespace thimble {
 namespace {
 
@@ -36,6 +40,12 @@ bool ResetPeakRss() {
   const bool done = write(fd, "5", 1) == 1;
   close(fd);
   return done;
+}
+
+void ReturnFreeHeap() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace thimble

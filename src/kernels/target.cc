@@ -5,6 +5,8 @@
 #include <cpuid.h>
 #endif
 
+#include <hwy/detect_targets.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -44,7 +46,9 @@ TargetList Detect() {
                     __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
   if (sse4) list.targets[list.count++] = Target::kSse4;
-  if (avx2) list.targets[list.count++] = Target::kAvx2;
+  // A build with sanitizers may leave it out.
+  if (avx2 && (HWY_TARGETS & HWY_AVX2) != 0)
+    list.targets[list.count++] = Target::kAvx2;
   if (avx3) list.targets[list.count++] = Target::kAvx3;
 #elif defined(__aarch64__)
   list.targets[list.count++] = Target::kNeon;

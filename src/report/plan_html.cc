@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "report/html_page.h"
+#include "report/markup.h"
 #include "report/plan_report.h"
 #include "thimble/report.h"
 #include "thimble/size.h"
@@ -61,31 +62,6 @@ class PageWriter {
   std::string text_;
   Status status_ = Status::Ok();
 };
-
-// For text and for attributes in double quotes. Control characters may stand in
-// neither.
-std::string Escaped(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return escaped;
-}
 
 // A string of a <script>, where nothing may look like a tag.
 std::string ScriptString(const std::string& text) {
@@ -182,11 +158,12 @@ void AddHead(PageWriter& page, const Plan& plan) {
       "<meta name=\"viewport\" content=\"width=device-width\"/>\n"
       "<title>Plan of {}</title>\n<style>{}</style>\n</head>\n<body>\n"
       "<h1>Plan of {}</h1>\n",
-      Escaped(plan.model()), report::kPageStyle, Escaped(plan.model()));
+      report::Escaped(plan.model()), report::kPageStyle,
+      report::Escaped(plan.model()));
 }
 
 void AddFigure(PageWriter& page, const char* term, std::string_view text) {
-  page.Add("<div><dt>{}</dt><dd>{}</dd></div>\n", term, Escaped(text));
+  page.Add("<div><dt>{}</dt><dd>{}</dd></div>\n", term, report::Escaped(text));
 }
 
 // The same figures as --json, so that neither can tell another story.
@@ -247,7 +224,7 @@ void AddPictureStart(PageWriter& page, const char* id, const Canvas& canvas,
       "<svg id=\"{}\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
       "role=\"img\" aria-label=\"{}\">\n"
       "<g transform=\"matrix(1 0 0 -1 0 {})\">\n",
-      id, canvas.ops, canvas.height, Escaped(label), canvas.height);
+      id, canvas.ops, canvas.height, report::Escaped(label), canvas.height);
 }
 
 void AddUpright(PageWriter& page, const char* kind, double x,
@@ -290,7 +267,8 @@ void AddCurve(PageWriter& page, const Plan& plan, const Canvas& canvas) {
   // On the side that has room for it.
   page.Add("<span id=\"peak-label\" style=\"{}: {:.3f}%\">peak {} at op {}",
            at < 50.0 ? "left" : "right", at < 50.0 ? at : 100.0 - at,
-           FormatBytesUp(plan.lower_bound()), Escaped(plan.peak_op().name));
+           FormatBytesUp(plan.lower_bound()),
+           report::Escaped(plan.peak_op().name));
   page.Add("</span>\n</div>\n");
 }
 
@@ -311,7 +289,7 @@ void AddBuffers(PageWriter& page, const Plan& plan, const Canvas& canvas) {
           "<title>{}</title></rect>\n",
           b.bytes >= outlined ? " class=\"tall\"" : "", b.live.begin,
           canvas.Units(b.offset), b.live.end - b.live.begin,
-          canvas.Units(b.bytes), Escaped(b.name));
+          canvas.Units(b.bytes), report::Escaped(b.name));
     }
     page.Add("</g>\n");
   }
@@ -390,7 +368,7 @@ void AddLargest(PageWriter& page, const Plan& plan) {
     page.Add(
         "<tr class=\"{0}\"><td>{1}</td><td><span class=\"swatch\"></span>{0}"
         "</td><td class=\"number\">{2}</td></tr>\n",
-        RoleName(b->role), Escaped(b->name), Grouped(b->bytes));
+        RoleName(b->role), report::Escaped(b->name), Grouped(b->bytes));
   }
   page.Add("</table>\n</div>\n");
 }

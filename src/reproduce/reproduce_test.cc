@@ -299,6 +299,7 @@ TEST(Reproduce, SvgIsWellFormedFiniteAndSelfContained) {
     ExpectWellFormed(svg);
     EXPECT_EQ(svg.find("nan"), std::string::npos);
     EXPECT_EQ(svg.find("inf"), std::string::npos);
+    EXPECT_EQ(svg.find(">-0<"), std::string::npos);
     EXPECT_EQ(svg.find("href"), std::string::npos);
     const char* mark = r.lines.empty() ? "<rect" : "<polyline";
     EXPECT_NE(svg.find(mark), std::string::npos);

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/files.h"
+#include "report/markup.h"
 #include "thimble/reproduce.h"
 
 namespace thimble {
@@ -24,31 +25,11 @@ const char* Colour(size_t series) {
   return kColours[series % std::size(kColours)];
 }
 
-std::string Escaped(const std::string& text) {
-  std::string escaped;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
-
 std::string Label(double x, double y, const char* anchor,
                   const std::string& text) {
   return fmt::format(
       "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y,
-      anchor, Escaped(text));
+      anchor, report::Escaped(text));
 }
 
 std::string Rule(double x1, double y1, double x2, double y2) {
@@ -102,7 +83,8 @@ struct Axis {
 std::string Ticks(const Axis& x, const Axis& y) {
   std::string text;
   const auto first = [](const Axis& a) {
-    return std::ceil(a.least / a.Step() - 1e-9) * a.Step();
+    // A sum with zero is never −0.
+    return std::ceil(a.least / a.Step() - 1e-9) * a.Step() + 0.0;
   };
   for (double v = first(x); v <= x.most; v += x.Step()) {
     text += Rule(x.At(v), y.from, x.At(v), y.to);

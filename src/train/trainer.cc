@@ -132,6 +132,7 @@ class Run {
 
   Result<TrainSummary> Go() {
     summary_.arena_bytes = plan_.arena_bytes();
+    ReturnFreeHeap();
     summary_.rss_base_bytes = CurrentRssBytes();
     ResetPeakRss();
     TH_ASSIGN_OR_RETURN(session_, Session::Create(plan_, {options_.poison}));

@@ -318,11 +318,8 @@ void SumGroupedChunk(const GroupedCall& call, GroupedWork& work, int64_t group,
       SumGroupedTile(call, work, group);
     }
   }
-  float* to = call.sink.partials + 2 * (chunk * pass.outputs + first);
-  for (int64_t o = 0; o < outputs; ++o) {
-    to[2 * o] = static_cast<float>(work.partials[o].first);
-    to[2 * o + 1] = static_cast<float>(work.partials[o].second);
-  }
+  conv::KeepPartials(work.partials, outputs,
+                     call.sink.partials + 2 * (chunk * pass.outputs + first));
 }
 
 #endif  // 8 lanes

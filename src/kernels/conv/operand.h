@@ -50,6 +50,14 @@ struct Partial {
   }
 };
 
+// A chunk's results, [channel][2] in shared scratch.
+inline void KeepPartials(const Partial* partials, int64_t channels, float* to) {
+  for (int64_t c = 0; c < channels; ++c) {
+    to[2 * c] = static_cast<float>(partials[c].first);
+    to[2 * c + 1] = static_cast<float>(partials[c].second);
+  }
+}
+
 // Images whose sums are kept together; an even number, if not one, because
 // images may be worked on in pairs.
 inline int64_t ChunkImages(int64_t pixels) {

@@ -231,17 +231,10 @@ void SumBlock(const TapCall& call, const TapWork& work, int64_t block) {
   }
 }
 
-// Sums over the images of one chunk begin, or end and go to shared scratch.
+// Sums over the images of one chunk begin.
 void ResetPartials(const TapCall& call, const TapWork& work) {
   for (int64_t o = 0; o < call.pass.outputs; ++o) {
     work.partials[o] = conv::Partial();
-  }
-}
-void KeepPartials(const TapCall& call, const TapWork& work, int64_t chunk) {
-  float* to = call.sink.partials + 2 * chunk * call.pass.outputs;
-  for (int64_t o = 0; o < call.pass.outputs; ++o) {
-    to[2 * o] = static_cast<float>(work.partials[o].first);
-    to[2 * o + 1] = static_cast<float>(work.partials[o].second);
   }
 }
 
@@ -296,7 +289,9 @@ void RunTaps(const conv::Pass& pass, int64_t images, const Conv2dInput& input,
           SumBlock(call, work, unit % blocks);
           if (sink.reducing() &&
               (unit + 1 == all || (unit + 1) % chunk_units == 0)) {
-            KeepPartials(call, work, unit / chunk_units);
+            conv::KeepPartials(
+                work.partials, pass.outputs,
+                sink.partials + 2 * (unit / chunk_units) * pass.outputs);
           }
         }
       });

@@ -132,11 +132,8 @@ void SumStripChunk(const WinogradCall& call, WinogradWork& work, int64_t group,
     SumStrips(call, work, group, first_strip + s,
               HWY_MIN(pass.strips, strips - s));
   }
-  float* to = call.sink.partials + 2 * (chunk * pass.outputs + first);
-  for (int64_t o = 0; o < outputs; ++o) {
-    to[2 * o] = static_cast<float>(work.partials[o].first);
-    to[2 * o + 1] = static_cast<float>(work.partials[o].second);
-  }
+  conv::KeepPartials(work.partials, outputs,
+                     call.sink.partials + 2 * (chunk * pass.outputs + first));
 }
 
 #endif  // 8 lanes

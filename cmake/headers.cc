@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Nothing: an object library that compiles headers needs a source.
