@@ -146,6 +146,22 @@ class OracleFront {
     return specs;
   }
 
+  // The op reads the same bytes as another input, which it must not overwrite.
+  bool IsReadBeside(const std::vector<ValueId>& inputs, const OpDef& def,
+                    const InPlacePair& pair) const {
+    for (uint32_t k = 0; k < inputs.size(); ++k) {
+      if (k == pair.input || BaseOf(inputs[k]) != BaseOf(inputs[pair.input])) {
+        continue;
+      }
+      bool listed = false;
+      for (const InPlacePair& other : def.InPlace()) {
+        listed |= other.input == k && other.output == pair.output;
+      }
+      if (!listed) return true;
+    }
+    return false;
+  }
+
   Call MakeCall(size_t position, bool again) const {
     const Op& op = graph_.op(order_[position]);
     Call call{.read = Read(op), .made = Made(op)};
@@ -168,6 +184,7 @@ class OracleFront {
     if (!plan_.options().inplace) return call;
     for (const InPlacePair& pair : def->InPlace()) {
       const ValueId v = inputs[pair.input];
+      if (IsReadBeside(inputs, *def, pair)) continue;
       const bool read_last = !again && dead_[BaseOf(v).i] == position + 1;
       if (in[pair.input].bytes() != out[pair.output].bytes() || IsState(v) ||
           (CellOf(v) < 0 && !read_last)) {

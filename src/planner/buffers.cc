@@ -112,7 +112,11 @@ void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
     if (!inplace) continue;
     uint32_t taken_inputs = 0;
     uint32_t placed_outputs = 0;
-    for (const InPlacePair& pair : op.def->InPlace()) {
+    const std::vector<InPlacePair> pairs = op.def->InPlace();
+    if (pairs.empty()) continue;
+    std::vector<ValueId> bytes_read;
+    for (ValueId v : op.inputs) bytes_read.push_back({shared.Find(v.i)});
+    for (const InPlacePair& pair : pairs) {
       if (((taken_inputs >> pair.input) & 1) != 0) continue;
       if (((placed_outputs >> pair.output) & 1) != 0) continue;
       const ValueId in = op.inputs[pair.input];
@@ -120,6 +124,7 @@ void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
       if (graph.value(in).spec.bytes() != graph.value(out).spec.bytes()) {
         continue;
       }
+      if (!MayOverwrite(bytes_read, pairs, pair)) continue;
       // What earlier microbatches gave is already in its place.
       if (shared.LifeOf(out.i).begin < t) continue;
       // Nobody may read the old bytes after this op.
@@ -132,6 +137,19 @@ void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
 }
 
 }  // namespace
+
+bool MayOverwrite(std::span<const ValueId> inputs,
+                  std::span<const InPlacePair> pairs, const InPlacePair& pair) {
+  for (uint32_t k = 0; k < inputs.size(); ++k) {
+    if (k == pair.input || inputs[k] != inputs[pair.input]) continue;
+    const bool may =
+        std::any_of(pairs.begin(), pairs.end(), [&](const InPlacePair& other) {
+          return other.input == k && other.output == pair.output;
+        });
+    if (!may) return false;
+  }
+  return true;
+}
 
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
                       std::vector<ScheduledOp>& schedule) {

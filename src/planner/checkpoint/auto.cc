@@ -34,6 +34,7 @@ constexpr int64_t kMaxNumberInNames = 4;
 // Of networks with thousands of steps, what runs them over and over would take
 // longer to plan than it is worth.
 constexpr size_t kMaxScript = 20'000;
+constexpr size_t kMaxTimesLonger = 2;
 // How many candidates with fewer bytes are tried where bytes are left over, and
 // the ops of all scripts that are measured for it.
 constexpr size_t kNeighbours = 3;
@@ -79,13 +80,6 @@ class FrontScript {
   const ChainFront& front_;
   ScriptWriter writer_;
 };
-
-std::vector<uint32_t> KeyOf(const Script& script) {
-  std::vector<uint32_t> key;
-  key.reserve(script.size());
-  for (OpId op : script) key.push_back(op.i);
-  return key;
-}
 
 // Indices of those that no other beats, fewest bytes first.
 std::vector<size_t> FrontOf(const std::vector<Candidate>& candidates) {
@@ -140,9 +134,14 @@ LoweredProgram Chooser::Lower(const Candidate& candidate) const {
 }
 
 void Chooser::Add(Script script) {
-  if (script.size() > kMaxScript && !candidates_.empty()) return;
-  if (!seen_.insert(KeyOf(script)).second) return;
+  const size_t most = std::max(kMaxScript, kMaxTimesLonger * shortest_);
+  if (script.size() > most && !candidates_.empty()) return;
   const ScriptCosts costs = meter_.Measure(script);
+  const auto is_same = [&](const Candidate& other) {
+    return other.work == costs.flops && other.most_live == costs.most_live &&
+           other.script == script;
+  };
+  if (std::any_of(candidates_.begin(), candidates_.end(), is_same)) return;
   Candidate candidate;
   candidate.work = costs.flops;
   candidate.most_live = costs.most_live;

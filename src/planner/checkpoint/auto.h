@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "planner/checkpoint/script.h"
@@ -66,7 +65,6 @@ class Chooser {
   ScriptMeter meter_;
   size_t shortest_;  // ops of a script in which nothing runs again
   std::vector<Candidate> candidates_;
-  std::set<std::vector<uint32_t>> seen_;
 };
 
 // For options.budget; without one, the least work.

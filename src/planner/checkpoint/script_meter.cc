@@ -83,9 +83,11 @@ OpRun ScriptMeter::MakeRun(const Program& program, const PlanOptions& options,
   run.scratch = static_cast<int64_t>(
       TotalBytes(def->Scratch(inputs, *outputs), options.threads));
   if (!options.inplace || run.is_view) return run;
-  for (const InPlacePair& pair : def->InPlace()) {
+  const std::vector<InPlacePair> pairs = def->InPlace();
+  for (const InPlacePair& pair : pairs) {
     const ValueId out = run.outputs[pair.output];
-    if (inputs[pair.input].bytes() == (*outputs)[pair.output].bytes() &&
+    if (MayOverwrite(run.inputs, pairs, pair) &&
+        inputs[pair.input].bytes() == (*outputs)[pair.output].bytes() &&
         !lasting_[run.inputs[pair.input].i] && !lasting_[out.i]) {
       run.in_place.push_back(pair);
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "base/rng.h"
@@ -66,15 +67,21 @@ void RaiseTop(std::span<const BufferRequest> requests,
   });
 }
 
-// As PlaceInOrder, but gives up (SIZE_MAX bytes, no offsets to speak of) where
-// the highest byte would be above `most`.
-Placement PlaceWithin(std::span<const BufferRequest> requests,
-                      std::span<const uint32_t> order, Fit fit, size_t most) {
+void MoveToFront(uint32_t buffer, std::vector<uint32_t>& order) {
+  const auto at = std::find(order.begin(), order.end(), buffer);
+  std::rotate(order.begin(), at, at + 1);
+}
+
+// As PlaceInOrder, but gives up where the highest byte would be above `most`,
+// and names the buffer that would have it.
+std::optional<uint32_t> PlaceWithin(std::span<const BufferRequest> requests,
+                                    std::span<const uint32_t> order, Fit fit,
+                                    size_t most, Placement& placement) {
   struct Placed {
     Interval live;
     size_t offset, end;
   };
-  Placement placement;
+  placement.bytes = 0;
   placement.offsets.resize(requests.size());
   std::vector<Placed> placed;  // by ascending offset
   placed.reserve(order.size());
@@ -98,16 +105,13 @@ Placement PlaceWithin(std::span<const BufferRequest> requests,
     const size_t offset = best == SIZE_MAX ? gap_begin : best;
     placement.offsets[i] = offset;
     placement.bytes = std::max(placement.bytes, offset + request.bytes);
-    if (placement.bytes > most) {
-      placement.bytes = SIZE_MAX;
-      return placement;
-    }
+    if (placement.bytes > most) return i;
     const auto above = std::upper_bound(
         placed.begin(), placed.end(), offset,
         [](size_t value, const Placed& p) { return value < p.offset; });
     placed.insert(above, {request.live, offset, offset + request.bytes});
   }
-  return placement;
+  return std::nullopt;
 }
 
 struct Attempt {
@@ -130,9 +134,8 @@ void Improve(std::span<const BufferRequest> requests, size_t bound, int rounds,
     const uint32_t moved = attempt.order[from];
     attempt.order.erase(attempt.order.begin() + from);
     attempt.order.insert(attempt.order.begin() + to, moved);
-    attempt.placement =
-        PlaceWithin(requests, attempt.order, attempt.fit, best.placement.bytes);
-    if (attempt.placement.bytes <= best.placement.bytes) {
+    if (!PlaceWithin(requests, attempt.order, attempt.fit, best.placement.bytes,
+                     attempt.placement)) {
       best = std::move(attempt);
     }
   }
@@ -157,7 +160,9 @@ size_t LowerBound(std::span<const BufferRequest> requests) {
 
 Placement PlaceInOrder(std::span<const BufferRequest> requests,
                        std::span<const uint32_t> order, Fit fit) {
-  return PlaceWithin(requests, order, fit, SIZE_MAX);
+  Placement placement;
+  PlaceWithin(requests, order, fit, SIZE_MAX, placement);
+  return placement;
 }
 
 namespace {
@@ -183,8 +188,14 @@ Placement SearchPortfolio(std::span<const BufferRequest> requests) {
   std::set<std::vector<uint32_t>> tried;
   for (int round = 0; round <= repairs && !attempts.empty(); ++round) {
     for (Attempt& attempt : attempts) {
-      attempt.placement = PlaceInOrder(requests, attempt.order, attempt.fit);
-      if (attempt.placement.bytes < best.placement.bytes) best = attempt;
+      const std::optional<uint32_t> too_high =
+          PlaceWithin(requests, attempt.order, attempt.fit,
+                      best.placement.bytes - 1, attempt.placement);
+      if (too_high.has_value()) {
+        MoveToFront(*too_high, attempt.order);
+        continue;
+      }
+      best = attempt;
       if (best.placement.bytes == bound) return best.placement;
       RaiseTop(requests, attempt.placement, attempt.order);
     }

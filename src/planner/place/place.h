@@ -40,8 +40,9 @@ Placement PlaceInOrder(std::span<const BufferRequest> requests,
                        std::span<const uint32_t> order, Fit fit);
 
 // The best of a portfolio: several orders with both fits; while above the lower
-// bound, a bounded number of repairs of each, which place the buffers at the
-// top earlier, and then of single moves in the best order. Deterministic.
+// bound, a bounded number of repairs of each, which place earlier what did not
+// fit below the best so far, and then of single moves in the best order.
+// Deterministic.
 Placement PlacePortfolio(std::span<const BufferRequest> requests);
 
 }  // namespace thimble::planner
