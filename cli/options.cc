@@ -24,6 +24,41 @@ std::string CheckPrecision(const std::string& text) {
   return "'" + text + "' cannot be had: only f32 is there so far";
 }
 
+// A list of what --budget may change.
+std::string CheckAllowed(const std::string& text) {
+  if (text.empty()) return CheckNotEmpty(text);
+  for (const std::string& word : CLI::detail::split(text, ',')) {
+    if (word == "f16" || word == "sparse") {
+      return "'" + word + "' is not available yet";
+    }
+    if (word != "exact" && word != "microbatch") {
+      return "'" + word +
+             "' is none of exact, microbatch, f16, sparse; separate them by "
+             "commas";
+    }
+  }
+  return {};
+}
+
+void AddAllowFlags(CLI::App& app, PlanFlags& flags) {
+  app.add_option_function<std::string>(
+         "--allow",
+         [&flags](const std::string& text) {
+           flags.allow_microbatch = text.find("microbatch") != text.npos;
+         },
+         "What --budget may change, separated by commas: exact (default, "
+         "always part of it), what to compute again, which costs time only; "
+         "microbatch, where that is not enough, the largest --microbatch that "
+         "fits; f16 and sparse are not available yet. What is given as an "
+         "option of its own is not changed")
+      ->type_name("LIST")
+      ->check(CheckAllowed);
+  app.add_option("--min-microbatch", flags.min_microbatch,
+                 "The least that --allow microbatch may go down to (default: 8 "
+                 "where there are batch norms, else 1)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+}
+
 }  // namespace
 
 std::string CheckNotEmpty(const std::string& text) {
@@ -73,6 +108,7 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
       ->check(CheckPrecision);
   AddThreadsFlag(app, flags.threads);
   AddBudgetFlag(app, flags.budget);
+  AddAllowFlags(app, flags);
   app.add_option("--checkpoint", flags.checkpoint,
                  "What to drop in the forward pass and compute again in the "
                  "backward pass: none (default), no-bn, every-M, residual-M, "
@@ -156,6 +192,8 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   }
   options.microbatch = flags.microbatch;
   options.ghost_batch = flags.ghost_batch;
+  options.allow_microbatch = flags.allow_microbatch;
+  options.min_microbatch = flags.min_microbatch;
   return options;
 }
 

@@ -25,6 +25,8 @@ struct PlanFlags {
   int threads = 0;  // 0: one per CPU
   std::string budget;
   std::string checkpoint;  // empty: auto with a budget, else none
+  bool allow_microbatch = false;
+  int64_t min_microbatch = 0;  // 0: the model's own
   OptimizerSpec optimizer{
       .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
 };

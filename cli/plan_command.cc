@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "commands.h"
 #include "options.h"
@@ -17,6 +19,20 @@ struct PlanCommandFlags {
   bool explain = false;
   std::string html;
 };
+
+// What does not fit has no trade-offs: CheckBudget says what would.
+void PrintPlan(const Model& model, const Plan& plan,
+               std::optional<uint64_t> budget, bool json) {
+  std::vector<TradeOff> trade_offs;
+  if (plan.arena_bytes() <= budget.value_or(plan.arena_bytes())) {
+    trade_offs = FindTradeOffs(model, plan);
+  }
+  if (json) {
+    std::printf("%s\n", PlanJson(plan, budget, trade_offs).c_str());
+  } else {
+    std::fputs(PlanTable(plan, trade_offs).c_str(), stdout);
+  }
+}
 
 int Run(const PlanCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
@@ -37,12 +53,10 @@ int Run(const PlanCommandFlags& flags) {
     const Status written = WritePlanHtml(*plan, *budget, flags.html);
     if (!written.ok()) return Report(written);
   }
-  if (flags.json) {
-    std::printf("%s\n", PlanJson(*plan, *budget).c_str());
-  } else if (flags.explain) {
+  if (flags.explain && !flags.json) {
     std::fputs(plan->Explain().c_str(), stdout);
   } else {
-    std::fputs(PlanTable(*plan).c_str(), stdout);
+    PrintPlan(*model, *plan, *budget, flags.json);
   }
   if (!budget->has_value()) return 0;
   return Report(CheckBudget(*model, *plan, **budget));
@@ -68,6 +82,7 @@ Command AddPlanCommand(CLI::App& app) {
       });
   command->footer(
       "Example:\n  thimble plan cnn --batch 256 --budget 20MB --json\n"
+      "  thimble plan wrn-28-2 --budget 30MB --allow microbatch\n"
       "  thimble plan wrn-28-2 --html plan.html");
   return [flags] { return Run(*flags); };
 }

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/rng.h"
 #include "oracle_front.h"
+#include "planner/checkpoint/auto.h"
 #include "planner/checkpoint/checkpoint.h"
 #include "planner/checkpoint/exact_front.h"
 #include "planner/checkpoint/rewrite.h"
@@ -182,29 +184,26 @@ void Compare(const Model& model, const PlanOptions& options, Comparison& sum) {
   ASSERT_FALSE(front.empty());
   ASSERT_EQ(front.front().work, 0);
   const planner::Program program = ProgramOf(model, options, 1);
-  planner::Chooser chooser(program, options);
+  planner::Alternatives all(program, options);
   for (const OracleFront::Point& point : front) {
     const auto budget = static_cast<size_t>(point.bytes);
     const int64_t least = none.flops_step() + point.work;
-    const auto fits = [&](const planner::Candidate& c) {
-      return c.most_live <= budget;
-    };
     // The least work stands first.
-    const auto& all = chooser.candidates();
-    const auto found = std::find_if(all.begin(), all.end(), fits);
+    size_t found = 0;
+    while (found < all.size() && all.LiveBytesOf(found) > budget) ++found;
     ++sum.points;
-    if (found == all.end()) continue;
-    ASSERT_GE(found->work, least) << "the oracle is no oracle";
-    sum.worst = std::max(sum.worst, static_cast<double>(found->work) /
+    if (found == all.size()) continue;
+    ASSERT_GE(all.FlopsOf(found), least) << "the oracle is no oracle";
+    sum.worst = std::max(sum.worst, static_cast<double>(all.FlopsOf(found)) /
                                         static_cast<double>(least));
-    if (found->work != least) continue;
+    if (all.FlopsOf(found) != least) continue;
     ++sum.equal;
-    const planner::Candidate& chosen = chooser.Choose(budget);
-    sum.placed_apart += chosen.placement.bytes > budget || chosen.work != least;
+    const std::optional<size_t> chosen = all.LeastWorkWithin(budget);
+    sum.placed_apart += !chosen.has_value() || all.FlopsOf(*chosen) != least;
   }
   // Nothing fits into fewer bytes than the oracle's fewest.
-  for (const planner::Candidate& c : chooser.candidates()) {
-    ASSERT_GE(static_cast<int64_t>(c.most_live), front.back().bytes);
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_GE(static_cast<int64_t>(all.LiveBytesOf(i)), front.back().bytes);
   }
 }
 

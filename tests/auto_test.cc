@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `auto`: the budget is kept, and what it costs is as little as can be.
+// What a budget chooses: it is kept, and what that costs is as little as can
+// be. And what is said of the choice: trade-offs and refusals, all true.
 #include "planner/checkpoint/auto.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "planner/checkpoint/checkpoint.h"
 #include "planner/fuse.h"
 #include "planner/program.h"
 #include "planner/schedule.h"
 #include "thimble/model.h"
+#include "thimble/network.h"
 #include "thimble/plan.h"
 
 namespace thimble::testing {
@@ -85,29 +89,30 @@ class Choices {
       : program_(planner::Differentiate(
             planner::Fuse(ModelOf(c.name, c.batch, c.channels, c.side)),
             options_, 1)),
-        chooser_(program_, options_) {}
+        all_(program_, options_) {}
 
-  const planner::Candidate& Of(uint64_t budget) {
-    return chooser_.Choose(budget);
+  struct Choice {
+    uint64_t arena;
+    int64_t work;
+  };
+  // The least work that fits; where nothing fits, the fewest bytes.
+  Choice Of(uint64_t budget) {
+    std::optional<size_t> index = all_.LeastWorkWithin(budget);
+    if (!index.has_value()) index = all_.FewestBytesBelow(UINT64_MAX);
+    return {all_.ArenaOf(*index), all_.FlopsOf(*index)};
   }
-  // The named strategy's program.
-  planner::Program Named(const char* strategy) const {
-    return planner::ApplyStrategy(program_, *planner::ParseStrategy(strategy),
-                                  options_)
-        .program;
-  }
-  size_t ArenaOf(const planner::Program& program) const {
-    return planner::PlaceBuffers(program, options_).bytes;
-  }
-  static int64_t WorkOf(const planner::Program& program) {
-    return planner::CountFlops(program.graph, planner::MakeSchedule(program))
-        .step;
+  Choice Named(const char* strategy) const {
+    const planner::Program program = planner::ApplyStrategy(
+        program_, *planner::ParseStrategy(strategy), options_);
+    return {planner::PlaceBuffers(program, options_).bytes,
+            planner::CountFlops(program.graph, planner::MakeSchedule(program))
+                .step};
   }
 
  private:
   PlanOptions options_{.threads = 2};
   planner::Program program_;
-  planner::Chooser chooser_;
+  planner::Alternatives all_;
 };
 
 class AutoChoice : public ::testing::TestWithParam<Case> {};
@@ -119,36 +124,35 @@ TEST_P(AutoChoice, CostsNoMoreThanAnyNamedStrategyOfTheSameArena) {
         "residual-2", "residual-1*", "residual-2*", "residual-3*", "sqrt",
         "recursive-1", "recursive-2", "revolve"}) {
     SCOPED_TRACE(strategy);
-    const planner::Program named = choices.Named(strategy);
-    const size_t arena = choices.ArenaOf(named);
-    const planner::Candidate& chosen = choices.Of(arena);
-    EXPECT_LE(chosen.placement.bytes, arena);
-    EXPECT_LE(chosen.work, Choices::WorkOf(named));
+    const Choices::Choice named = choices.Named(strategy);
+    const Choices::Choice chosen = choices.Of(named.arena);
+    EXPECT_LE(chosen.arena, named.arena);
+    EXPECT_LE(chosen.work, named.work);
   }
 }
 
 TEST_P(AutoChoice, LessBudgetNeverTakesMoreBytesOrLessWork) {
   Choices choices(GetParam());
-  const uint64_t most = choices.ArenaOf(choices.Named("none"));
-  const uint64_t least = choices.Of(0).placement.bytes;
+  const uint64_t most = choices.Named("none").arena;
+  const uint64_t least = choices.Of(0).arena;
   ASSERT_LT(least, most);
-  EXPECT_EQ(choices.Of(least - 1).placement.bytes, least);
+  EXPECT_EQ(choices.Of(least - 1).arena, least);
   uint64_t arena = 0;
   int64_t work = INT64_MAX;
   int different = 0;
   constexpr uint64_t kBudgets = 60;
   for (uint64_t k = 0; k <= kBudgets; ++k) {
     const uint64_t budget = least + (most - least) * k / kBudgets;
-    const planner::Candidate& chosen = choices.Of(budget);
-    EXPECT_LE(chosen.placement.bytes, budget);
-    EXPECT_GE(chosen.placement.bytes, arena);
+    const Choices::Choice chosen = choices.Of(budget);
+    EXPECT_LE(chosen.arena, budget);
+    EXPECT_GE(chosen.arena, arena);
     EXPECT_LE(chosen.work, work);
-    different += chosen.placement.bytes != arena;
-    arena = chosen.placement.bytes;
+    different += chosen.arena != arena;
+    arena = chosen.arena;
     work = chosen.work;
   }
   EXPECT_GT(different, 3);
-  EXPECT_EQ(work, Choices::WorkOf(choices.Named("none")));
+  EXPECT_EQ(work, choices.Named("none").work);
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, AutoChoice, ::testing::ValuesIn(kCases),
@@ -163,13 +167,13 @@ TEST(Auto, ThePlanIsWhatTheBudgetPicks) {
   const Case c{"wrn-16-1", 32, 3, 32};
   Choices choices(c);
   const Model model = ModelOf(c.name, c.batch);
-  const uint64_t least = choices.Of(0).placement.bytes;
+  const uint64_t least = choices.Of(0).arena;
   EXPECT_FALSE(Auto(model, least - 1).ok());
   for (const uint64_t budget : {least, least * 5 / 4, least * 2}) {
     const Result<Plan> plan = Auto(model, budget);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    const planner::Candidate& chosen = choices.Of(budget);
-    EXPECT_EQ(plan->arena_bytes(), chosen.placement.bytes);
+    const Choices::Choice chosen = choices.Of(budget);
+    EXPECT_EQ(plan->arena_bytes(), chosen.arena);
     EXPECT_EQ(plan->flops_step(), chosen.work);
     EXPECT_LE(plan->arena_bytes(), budget);
   }
@@ -202,6 +206,271 @@ TEST(Auto, ThePromiseHoldsForAFixedStrategyToo) {
   ASSERT_NE(at, std::string::npos) << message;
   const uint64_t budget = std::stoull(message.substr(at + says.size()));
   EXPECT_TRUE(MakePlan(model, {.checkpoint = "auto", .budget = budget}).ok());
+}
+
+// The number that follows `text`, which must be there.
+uint64_t NumberAfter(const std::string& message, const std::string& text) {
+  const size_t at = message.find(text);
+  EXPECT_NE(at, std::string::npos) << text << " in: " << message;
+  return at == std::string::npos
+             ? 0
+             : std::stoull(message.substr(at + text.size()));
+}
+
+// The smallest budget of one microbatch size.
+uint64_t LeastAt(const Model& model, int64_t microbatch,
+                 const std::string& checkpoint = "auto") {
+  return MakeClosestPlan(model, {.threads = 2,
+                                 .microbatch = microbatch,
+                                 .checkpoint = checkpoint,
+                                 .budget = 0})
+      ->arena_bytes();
+}
+
+Result<Plan> WithMicrobatches(const Model& model, uint64_t budget,
+                              int64_t min_microbatch = 0) {
+  return MakePlan(model, {.threads = 2,
+                          .checkpoint = "auto",
+                          .budget = budget,
+                          .allow_microbatch = true,
+                          .min_microbatch = min_microbatch});
+}
+
+TEST(Allow, TakesTheLargestMicrobatchAtWhichSomethingFits) {
+  const Model model = ModelOf("wrn-10-1", 32);
+  const uint64_t least[] = {LeastAt(model, 32), LeastAt(model, 16),
+                            LeastAt(model, 8)};
+  const struct {
+    uint64_t budget;
+    int64_t microbatch;
+  } cases[] = {{least[0], 32},
+               {least[0] - 1, 16},
+               {least[1], 16},
+               {least[1] - 1, 8},
+               {least[2], 8}};
+  for (const auto& [budget, microbatch] : cases) {
+    SCOPED_TRACE(budget);
+    const Result<Plan> plan = WithMicrobatches(model, budget);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan->microbatch(), microbatch);
+    EXPECT_LE(plan->arena_bytes(), budget);
+    // With the least work there, as if the microbatch had been given.
+    const Result<Plan> given = MakePlan(model, {.threads = 2,
+                                                .microbatch = microbatch,
+                                                .checkpoint = "auto",
+                                                .budget = budget});
+    ASSERT_TRUE(given.ok());
+    EXPECT_EQ(plan->arena_bytes(), given->arena_bytes());
+    EXPECT_EQ(plan->flops_step(), given->flops_step());
+  }
+  EXPECT_FALSE(WithMicrobatches(model, least[2] - 1).ok());
+}
+
+TEST(Allow, GoesNotBelowTheSmallestMicrobatchAllowed) {
+  const Model model = ModelOf("wrn-10-1", 32);
+  EXPECT_FALSE(WithMicrobatches(model, LeastAt(model, 16) - 1, 16).ok());
+  EXPECT_EQ(WithMicrobatches(model, LeastAt(model, 4), 3)->microbatch(), 4);
+  const Result<Plan> wrong = WithMicrobatches(model, 1, 33);
+  EXPECT_EQ(wrong.status().code(), StatusCode::kUsage);
+  // Without batch norms every division gives the same gradients.
+  const Model plain = ModelOf("mlp", 32);
+  const Result<Plan> refused = WithMicrobatches(plain, 1000);
+  ASSERT_FALSE(refused.ok());
+  const uint64_t smallest =
+      NumberAfter(refused.status().message(), "budget that works is ");
+  uint64_t want = UINT64_MAX;
+  for (int64_t size : {32, 16, 8, 4, 2, 1}) {
+    want = std::min(want, LeastAt(plain, size));
+  }
+  EXPECT_EQ(smallest, want);
+}
+
+TEST(Allow, KeepsGhostBatchesWhole) {
+  const Model model = ModelOf("wrn-10-1", 24);
+  PlanOptions options = {.threads = 2,
+                         .microbatch = 12,
+                         .ghost_batch = 6,
+                         .checkpoint = "auto",
+                         .budget = 0};
+  options.budget = MakeClosestPlan(model, options)->arena_bytes() - 1;
+  options.microbatch = 0;
+  options.allow_microbatch = true;
+  const Result<Plan> plan = MakePlan(model, options);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->microbatch(), 6);  // not 8
+}
+
+TEST(Allow, ChangesNothingThatIsGivenAndNothingWithoutNeed) {
+  const Model model = ModelOf("wrn-10-1", 32);
+  const uint64_t budget = LeastAt(model, 32) - 1;
+  EXPECT_FALSE(MakePlan(model, {.threads = 2,
+                                .microbatch = 32,
+                                .checkpoint = "auto",
+                                .budget = budget,
+                                .allow_microbatch = true})
+                   .ok());
+  const Result<Plan> fixed = MakePlan(model, {.threads = 2,
+                                              .checkpoint = "residual-1",
+                                              .budget = budget,
+                                              .allow_microbatch = true});
+  ASSERT_TRUE(fixed.ok()) << fixed.status().message();
+  EXPECT_EQ(fixed->options().checkpoint, "residual-1");
+  EXPECT_LT(fixed->microbatch(), 32);
+  EXPECT_LE(fixed->arena_bytes(), budget);
+  EXPECT_EQ(
+      MakePlan(model, {.threads = 2, .allow_microbatch = true})->microbatch(),
+      32);
+}
+
+TEST(Allow, LessBudgetNeverTakesMoreBytesOrALargerMicrobatch) {
+  const Model model = ModelOf("wrn-10-1", 32);
+  const uint64_t most = MakePlan(model, {.threads = 2})->arena_bytes();
+  const uint64_t least = LeastAt(model, 8);
+  uint64_t arena = 0;
+  int64_t microbatch = 0;
+  int64_t work = 0;
+  std::vector<int64_t> sizes;
+  constexpr uint64_t kBudgets = 60;
+  for (uint64_t k = 0; k <= kBudgets; ++k) {
+    const uint64_t budget = least + (most - least) * k / kBudgets;
+    const Result<Plan> plan = WithMicrobatches(model, budget);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_LE(plan->arena_bytes(), budget);
+    EXPECT_GE(plan->arena_bytes(), arena);
+    ASSERT_GE(plan->microbatch(), microbatch);
+    if (plan->microbatch() == microbatch) {
+      EXPECT_LE(plan->flops_step(), work);
+    } else {
+      sizes.push_back(plan->microbatch());
+    }
+    arena = plan->arena_bytes();
+    microbatch = plan->microbatch();
+    work = plan->flops_step();
+  }
+  EXPECT_EQ(sizes, (std::vector<int64_t>{8, 16, 32}));
+}
+
+TEST(Allow, EveryBudgetThatARefusalNamesWorks) {
+  const Model model = ModelOf("wrn-10-1", 32);
+  PlanOptions options = {
+      .threads = 2, .checkpoint = "residual-1", .budget = 1000};
+  const auto expect_exactly = [&model](PlanOptions named, uint64_t budget) {
+    named.budget = budget;
+    const Result<Plan> plan = MakePlan(model, named);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    named.budget = budget - 1;
+    EXPECT_FALSE(MakePlan(model, named).ok());
+  };
+  const auto message_of = [&] {
+    return MakePlan(model, options).status().message();
+  };
+  const std::string fixed = message_of();
+  expect_exactly(options, NumberAfter(fixed, "budget that works is "));
+  PlanOptions other = options;
+  other.threads = 1;
+  expect_exactly(other, NumberAfter(fixed, "with --threads 1 it is "));
+  other = options;
+  other.checkpoint = "auto";
+  expect_exactly(other, NumberAfter(fixed, "with --checkpoint auto it is "));
+  other = options;
+  other.allow_microbatch = true;
+  expect_exactly(other, NumberAfter(fixed, "with --allow microbatch it is "));
+  EXPECT_EQ(NumberAfter(fixed, ", at microbatch "), 8u);
+
+  options.microbatch = 16;
+  expect_exactly(other,
+                 NumberAfter(message_of(), "in place of --microbatch it is "));
+  options = other;
+  options.budget = 1000;
+  const std::string allowed = message_of();
+  EXPECT_EQ(allowed.find("--allow"), std::string::npos) << allowed;
+  expect_exactly(options, NumberAfter(allowed, "budget that works is "));
+  EXPECT_NE(allowed.find("batch 32 microbatch 8"), std::string::npos);
+}
+
+TEST(Allow, ARefusalNamesNothingThatTakesMore) {
+  // All parameters: parts of a batch need the gradients from the start.
+  Network net("wide", 2);
+  const ValueId x = net.Images({.channels = 1, .height = 2, .width = 2});
+  const Result<Model> model = net.Finish(
+      net.Linear("fc2", net.Linear("fc1", net.Flatten(x), 2000), 10));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  ASSERT_GT(LeastAt(*model, 1), LeastAt(*model, 2));
+  const Result<Plan> refused = Auto(*model, 1000);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().message().find("--allow"), std::string::npos);
+}
+
+// Plans the trade-offs again, and compares.
+void ExpectTrue(const Model& model, const Plan& plan,
+                const std::vector<TradeOff>& trade_offs) {
+  for (const TradeOff& trade : trade_offs) {
+    SCOPED_TRACE(trade.options.checkpoint);
+    const Result<Plan> typed = MakePlan(model, trade.options);
+    ASSERT_TRUE(typed.ok()) << typed.status().message();
+    EXPECT_EQ(typed->arena_bytes(), trade.arena_bytes);
+    EXPECT_EQ(typed->flops_step(), trade.flops_step);
+    EXPECT_EQ(typed->microbatch(), plan.microbatch());
+    // One that is worse in both respects would be no trade.
+    EXPECT_TRUE(trade.arena_bytes < plan.arena_bytes() ||
+                trade.flops_step < plan.flops_step());
+  }
+}
+
+TEST(TradeOffs, LieOnBothSidesAndAreTrue) {
+  const Model model = ModelOf("wrn-16-1", 16);
+  const Plan none = *MakePlan(model, {.threads = 2});
+  const std::vector<TradeOff> of_none = FindTradeOffs(model, none);
+  ExpectTrue(model, none, of_none);
+  EXPECT_EQ(of_none.size(), 3u);
+  for (const TradeOff& trade : of_none) {
+    EXPECT_LT(trade.arena_bytes, none.arena_bytes());
+    EXPECT_GE(trade.flops_step, none.flops_step());
+  }
+  const Plan least = *MakeClosestPlan(
+      model, {.threads = 2, .checkpoint = "auto", .budget = 0});
+  const std::vector<TradeOff> of_least = FindTradeOffs(model, least);
+  ExpectTrue(model, least, of_least);
+  EXPECT_EQ(of_least.size(), 3u);
+  for (const TradeOff& trade : of_least) {
+    EXPECT_GT(trade.arena_bytes, least.arena_bytes());
+    EXPECT_LT(trade.flops_step, least.flops_step());
+  }
+  const Plan middle =
+      *Auto(model, (none.arena_bytes() + least.arena_bytes()) / 2);
+  const std::vector<TradeOff> of_middle = FindTradeOffs(model, middle);
+  ExpectTrue(model, middle, of_middle);
+  ASSERT_EQ(of_middle.size(), 3u);
+  EXPECT_LT(of_middle[1].arena_bytes, middle.arena_bytes());
+  EXPECT_GT(of_middle[1].flops_step, middle.flops_step());
+  EXPECT_GT(of_middle[2].arena_bytes, middle.arena_bytes());
+  EXPECT_LT(of_middle[2].flops_step, middle.flops_step());
+}
+
+TEST(TradeOffs, TellWhatANamedStrategyWastes) {
+  const Model model = ModelOf("wrn-16-1", 16);
+  const Plan named = *MakePlan(model, {.threads = 2, .checkpoint = "every-4"});
+  const Plan chosen = *Auto(model, named.arena_bytes());
+  ASSERT_LT(chosen.flops_step(), named.flops_step() * 98 / 100);
+  const std::vector<TradeOff> trade_offs = FindTradeOffs(model, named);
+  ExpectTrue(model, named, trade_offs);
+  EXPECT_TRUE(std::any_of(trade_offs.begin(), trade_offs.end(),
+                          [&](const TradeOff& trade) {
+                            return trade.arena_bytes == chosen.arena_bytes() &&
+                                   trade.flops_step == chosen.flops_step();
+                          }));
+}
+
+TEST(TradeOffs, StayAtTheMicrobatchThatWasChosen) {
+  const Model model = ModelOf("wrn-10-1", 32);
+  const Plan plan = *WithMicrobatches(model, LeastAt(model, 16));
+  ASSERT_EQ(plan.microbatch(), 16);
+  const std::vector<TradeOff> trade_offs = FindTradeOffs(model, plan);
+  EXPECT_FALSE(trade_offs.empty());
+  ExpectTrue(model, plan, trade_offs);
+  PlanOptions evaluation;
+  evaluation.training = false;
+  EXPECT_TRUE(FindTradeOffs(model, *MakePlan(model, evaluation)).empty());
 }
 
 }  // namespace

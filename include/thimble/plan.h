@@ -51,6 +51,11 @@ struct PlanOptions {
   std::string checkpoint = "none";
   // Refuse a plan whose arena is larger.
   std::optional<uint64_t> budget;
+  // Where nothing fits the budget otherwise, take the largest microbatch at
+  // which something does: a divisor of the batch, not below `min_microbatch`
+  // (0: 8 where there are batch norms, else 1). Not if `microbatch` is given.
+  bool allow_microbatch = false;
+  int64_t min_microbatch = 0;
 };
 
 // Half-open, in steps of the schedule.
@@ -179,12 +184,26 @@ class Plan {
 // the message then names the op at the peak and the budgets that would do.
 Result<Plan> MakePlan(const Model& model, const PlanOptions& options);
 
-// As MakePlan, but what is over the budget is given too, for reports. With
-// `auto` it then is the plan that takes the fewest bytes.
+// As MakePlan, but what is over the budget is given too, for reports. It then
+// is the plan that takes the fewest bytes of those that the options allow.
 Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options);
 
 // Ok where the arena fits; else names the peak and the budgets that would do.
+// REQUIRES: `plan` is MakeClosestPlan's for this budget.
 Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget);
+
+// Another plan of the same model, with other bytes and other work.
+struct TradeOff {
+  PlanOptions options;  // MakePlan gives it
+  size_t arena_bytes = 0;
+  int64_t flops_step = 0;
+};
+
+// Up to three plans next to `plan`, a step apart that is worth it: fewer bytes
+// for more work, and less work for more bytes. In the order of their bytes. At
+// the same microbatch, so results do not depend on which one is taken. Takes
+// about as long as planning with `auto`.
+std::vector<TradeOff> FindTradeOffs(const Model& model, const Plan& plan);
 
 // Checks a plan by simulating who wrote which bytes last. Slow on purpose, and
 // shares no code with the planner.

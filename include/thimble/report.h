@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "thimble/plan.h"
@@ -15,9 +16,14 @@ namespace thimble {
 // One JSON object with stable keys (docs/architecture.md lists them); sizes are
 // plain integers in bytes. `fits` compares with `budget`, if there is one.
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget);
+// With the key `trade_offs` besides.
+std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget,
+                     std::span<const TradeOff> trade_offs);
 
-// A table by role, the peak and what is live there.
-std::string PlanTable(const Plan& plan);
+// A table by role, the peak, what is live there, and the trade-offs as options
+// of the command-line tool.
+std::string PlanTable(const Plan& plan,
+                      std::span<const TradeOff> trade_offs = {});
 
 // Writes one self-contained HTML file (it loads nothing from elsewhere): every
 // buffer as a rectangle of addresses over time, the live bytes with their peak,

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -49,6 +54,22 @@ Status SyncFolder(const std::string& folder) {
     return SystemError("sync folder", folder);
   }
   return Status::Ok();
+}
+
+constexpr const char* kTemporary = ".tmp.";
+
+// The process that `name` is a temporary file of, if it is one for a file
+// called `base`; else 0.
+pid_t WriterOf(std::string_view name, const std::string& base) {
+  const std::string prefix = base + kTemporary;
+  if (!name.starts_with(prefix)) return 0;
+  name.remove_prefix(prefix.size());
+  pid_t pid = 0;
+  const auto [end, error] =
+      std::from_chars(name.data(), name.data() + name.size(), pid);
+  const bool is_number =
+      error == std::errc() && end == name.data() + name.size() && pid > 0;
+  return is_number ? pid : 0;
 }
 
 // One pread; the number of bytes, or -1 with errno set.
@@ -164,6 +185,19 @@ Status MakeDirs(const std::string& path) {
   }
 }
 
+Result<FileDescriptor> LockFolder(const std::string& path) {
+  FileDescriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                        path);
+  if (folder.get() < 0) return SystemError("open folder", path);
+  if (flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return Status::Failed(
+        fmt::format("{} is in use by another process; wait for its end, or "
+                    "choose another folder",
+                    path));
+  }
+  return folder;
+}
+
 Result<std::string> UserCacheDir() {
   // The XDG standard says to ignore a relative path.
   const char* xdg = std::getenv("XDG_CACHE_HOME");
@@ -192,7 +226,7 @@ AtomicFileWriter::~AtomicFileWriter() {
 }
 
 Result<AtomicFileWriter> AtomicFileWriter::Create(const std::string& path) {
-  std::string temporary = fmt::format("{}.tmp.{}", path, getpid());
+  std::string temporary = fmt::format("{}{}{}", path, kTemporary, getpid());
   // A file left by a killed process of the same number; O_EXCL then makes sure
   // that no link planted there is followed.
   unlink(temporary.c_str());
@@ -232,6 +266,20 @@ Status AtomicFileWriter::Commit() {
   if (rename(file_.path().c_str(), path_.c_str()) != 0) return Fail("rename");
   pending_ = false;
   return SyncFolder(FolderOf(path_));
+}
+
+void RemoveStaleTemporaries(const std::string& path) {
+  const std::string folder = FolderOf(path);
+  const std::string base = path.substr(path.rfind('/') + 1);
+  DIR* entries = opendir(folder.c_str());
+  if (entries == nullptr) return;
+  while (const dirent* entry = readdir(entries)) {
+    const pid_t writer = WriterOf(entry->d_name, base);
+    if (writer > 0 && kill(writer, 0) != 0 && errno == ESRCH) {
+      unlinkat(dirfd(entries), entry->d_name, 0);
+    }
+  }
+  closedir(entries);
 }
 
 }  // namespace thimble

@@ -61,6 +61,11 @@ bool IsFolder(const std::string& path);
 // Makes the folder and its parents; fine if it is there already.
 Status MakeDirs(const std::string& path);
 
+// Takes the folder for one user of this function, until what it gives is
+// closed, be it by the end of the process. Fails where another one has it. File
+// systems without locks (some network ones) let everybody in.
+Result<FileDescriptor> LockFolder(const std::string& path);
+
 // $XDG_CACHE_HOME/thimble, else $HOME/.cache/thimble; may not exist yet. An
 // error when neither variable is set: the user database is not asked, because
 // that does not work in a static binary.
@@ -95,5 +100,9 @@ class AtomicFileWriter {
   // Whether a temporary file exists for the destructor to remove.
   bool pending_ = true;
 };
+
+// Removes what killed processes have left of an AtomicFileWriter for `path`:
+// temporary files whose process is gone.
+void RemoveStaleTemporaries(const std::string& path);
 
 }  // namespace thimble

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -207,6 +209,38 @@ TEST(UserCacheDir, FollowsTheXdgStandard) {
 
   setenv("HOME", old_home.c_str(), 1);
   if (xdg != nullptr) setenv("XDG_CACHE_HOME", old_xdg.c_str(), 1);
+}
+
+TEST(LockFolder, LetsOneInAtATime) {
+  const TestFolder folder;
+  {
+    const auto first = LockFolder(folder.path());
+    ASSERT_TRUE(first.ok()) << first.status().message();
+    const auto second = LockFolder(folder.path());
+    ASSERT_FALSE(second.ok());
+    EXPECT_TRUE(Mentions(second.status(), folder.path() + " is in use"));
+  }
+  EXPECT_TRUE(LockFolder(folder.path()).ok());
+  EXPECT_EQ(folder.CountFiles(), 0);
+  EXPECT_TRUE(Mentions(LockFolder(folder.File("absent")).status(), "absent"));
+}
+
+TEST(RemoveStaleTemporaries, TakesFilesOfEndedProcessesOnly) {
+  const TestFolder folder;
+  const pid_t ended = fork();
+  if (ended == 0) _exit(0);
+  ASSERT_EQ(waitpid(ended, nullptr, 0), ended);
+  const std::string number = std::to_string(ended);
+  const std::string stale = folder.File("f.tmp.") + number;
+  WriteTestFile(stale, "half");
+  const std::string kept[] = {folder.File("f"), folder.File("g.tmp.") + number,
+                              folder.File("f.tmp.") + std::to_string(getpid()),
+                              stale + ".bak", folder.File("f.tmp.")};
+  for (const std::string& path : kept) WriteTestFile(path, "kept");
+  RemoveStaleTemporaries(folder.File("f"));
+  EXPECT_FALSE(IsFile(stale));
+  for (const std::string& path : kept) EXPECT_TRUE(IsFile(path)) << path;
+  RemoveStaleTemporaries(folder.File("absent/f"));
 }
 
 }  // namespace

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "thimble/report.h"
@@ -46,27 +49,53 @@ std::string PassesText(const Plan& plan) {
   return text;
 }
 
-}  // namespace
-
-std::vector<const Buffer*> report::LiveAtPeak(const Plan& plan) {
-  const uint32_t peak = plan.peak_time();
-  std::vector<const Buffer*> live;
-  for (const Buffer& b : plan.buffers()) {
-    if (b.live.begin <= peak && peak < b.live.end) live.push_back(&b);
+// "--checkpoint auto --budget 20.5MB": what to type for a trade-off, in place
+// of what was typed for `plan`.
+std::string OptionsText(const Plan& plan, const TradeOff& trade) {
+  const PlanOptions& options = trade.options;
+  std::string text;
+  if (options.microbatch != plan.options().microbatch) {
+    text += fmt::format("--microbatch {} ", options.microbatch);
   }
-  std::stable_sort(
-      live.begin(), live.end(),
-      [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
-  return live;
+  // A star would have to be quoted.
+  std::string checkpoint = options.checkpoint;
+  if (checkpoint.ends_with('*')) checkpoint.back() = 's';
+  text += "--checkpoint " + checkpoint;
+  if (options.budget.has_value()) {
+    std::string size = FormatBytesUp(*options.budget);
+    std::erase(size, ' ');
+    const Result<uint64_t> parsed = ParseSize(size);
+    const bool is_exact = parsed.ok() && *parsed == *options.budget;
+    text += " --budget " + (is_exact ? size : std::to_string(*options.budget));
+  }
+  return text;
 }
 
-double report::FlopsRatio(const Plan& plan) {
-  const auto step = static_cast<double>(plan.flops_step());
-  const auto recompute = static_cast<double>(plan.flops_recompute());
-  return step > 0 ? step / (step - recompute) : 1.0;
+// "4.10 MB less for 9.0% more FLOPs".
+std::string TradeText(const Plan& plan, const TradeOff& trade) {
+  const size_t arena = plan.arena_bytes();
+  const bool less = trade.arena_bytes < arena;
+  const size_t bytes =
+      less ? arena - trade.arena_bytes : trade.arena_bytes - arena;
+  const double flops = 100.0 * (static_cast<double>(trade.flops_step) /
+                                    static_cast<double>(plan.flops_step()) -
+                                1.0);
+  return fmt::format("{} {} for {:.1f}% {} FLOPs", FormatBytes(bytes),
+                     less ? "less" : "more", std::abs(flops),
+                     flops < 0 ? "fewer" : "more");
 }
 
-std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
+std::string FormatFlops(double flops) {
+  const char* unit = "FLOP";
+  for (const char* larger : {"kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"}) {
+    if (flops < 1000) break;
+    flops /= 1000;
+    unit = larger;
+  }
+  return fmt::format("{:.2f} {}", flops, unit);
+}
+
+Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   const Shares shares = SharesOf(plan);
   Json json;
   json["model"] = plan.model();
@@ -99,10 +128,58 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
                    {"ratio", report::FlopsRatio(plan)}};
   json["peak_op"] = plan.peak_op().name;
   json["fits"] = !budget.has_value() || plan.arena_bytes() <= *budget;
+  return json;
+}
+
+std::string TradeOffLines(const Plan& plan,
+                          std::span<const TradeOff> trade_offs) {
+  if (trade_offs.empty()) return "";
+  std::string text =
+      "\n  nearest trade-offs, in place of --checkpoint and --budget:\n";
+  for (const TradeOff& trade : trade_offs) {
+    text += fmt::format("    {}: {}\n", TradeText(plan, trade),
+                        OptionsText(plan, trade));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<const Buffer*> report::LiveAtPeak(const Plan& plan) {
+  const uint32_t peak = plan.peak_time();
+  std::vector<const Buffer*> live;
+  for (const Buffer& b : plan.buffers()) {
+    if (b.live.begin <= peak && peak < b.live.end) live.push_back(&b);
+  }
+  std::stable_sort(
+      live.begin(), live.end(),
+      [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
+  return live;
+}
+
+double report::FlopsRatio(const Plan& plan) {
+  const auto step = static_cast<double>(plan.flops_step());
+  const auto recompute = static_cast<double>(plan.flops_recompute());
+  return step > 0 ? step / (step - recompute) : 1.0;
+}
+
+std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
+  return JsonOf(plan, budget).dump();
+}
+
+std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget,
+                     std::span<const TradeOff> trade_offs) {
+  Json json = JsonOf(plan, budget);
+  json["trade_offs"] = Json::array();
+  for (const TradeOff& trade : trade_offs) {
+    json["trade_offs"].push_back({{"arena", trade.arena_bytes},
+                                  {"flops_step", trade.flops_step},
+                                  {"options", OptionsText(plan, trade)}});
+  }
   return json.dump();
 }
 
-std::string PlanTable(const Plan& plan) {
+std::string PlanTable(const Plan& plan, std::span<const TradeOff> trade_offs) {
   const Shares shares = SharesOf(plan);
   const double gap = 100.0 * (static_cast<double>(plan.arena_bytes()) /
                                   static_cast<double>(plan.lower_bound()) -
@@ -133,13 +210,13 @@ std::string PlanTable(const Plan& plan) {
     text += fmt::format("    {:<26} {:>12}   {}\n", live[i]->name,
                         FormatBytes(live[i]->bytes), RoleName(live[i]->role));
   }
-  const auto per_image = static_cast<double>(plan.flops_step()) /
-                         static_cast<double>(plan.batch()) / 1e6;
+  const auto step = static_cast<double>(plan.flops_step());
   text += fmt::format(
-      "\n  {:.4g} MFLOP per image, forward and backward; {:.3f} times as many "
-      "as with nothing computed twice (checkpoint {})\n",
-      per_image, report::FlopsRatio(plan), plan.options().checkpoint);
-  return text;
+      "\n  {} per step, {} per image, forward and backward; {:.3f} times as "
+      "many as with nothing computed twice (checkpoint {})\n",
+      FormatFlops(step), FormatFlops(step / static_cast<double>(plan.batch())),
+      report::FlopsRatio(plan), plan.options().checkpoint);
+  return text + TradeOffLines(plan, trade_offs);
 }
 
 }  // namespace thimble

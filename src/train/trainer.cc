@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/files.h"
 #include "base/permutation.h"
 #include "base/rng.h"
 #include "data/augment.h"
@@ -383,8 +384,9 @@ Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
   TH_RETURN_IF_ERROR(CheckOptions(options, plan, data));
   TH_ASSIGN_OR_RETURN(const optim::Schedule schedule,
                       optim::Schedule::Parse(options.schedule));
+  FileDescriptor lock;
   if (!options.out_dir.empty()) {
-    TH_RETURN_IF_ERROR(train::PrepareOutDir(options.out_dir));
+    TH_ASSIGN_OR_RETURN(lock, train::PrepareOutDir(options.out_dir));
   }
   const bool goes_on = options.resume && train::HasCheckpoint(options.out_dir);
   TH_ASSIGN_OR_RETURN(train::Log log,

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/sha256.h"
 #include "store/safetensors.h"
+#include "train/checkpoint.h"
 #include "train/state.h"
 
 namespace thimble::train {
@@ -46,11 +47,15 @@ std::string WeightsPath(const std::string& dir) {
   return dir + "/weights.safetensors";
 }
 
-Status PrepareOutDir(const std::string& dir) {
+Result<FileDescriptor> PrepareOutDir(const std::string& dir) {
   TH_RETURN_IF_ERROR(MakeDirs(dir));
+  TH_ASSIGN_OR_RETURN(FileDescriptor lock, LockFolder(dir));
+  RemoveStaleTemporaries(WeightsPath(dir));
+  RemoveStaleTemporaries(CheckpointPath(dir));
   // The temporary file is removed again by the writer's destructor.
   auto writer = AtomicFileWriter::Create(WeightsPath(dir));
-  return writer.ok() ? Status::Ok() : writer.status();
+  if (!writer.ok()) return writer.status();
+  return lock;
 }
 
 Status SaveWeights(const std::string& dir, Session& session,

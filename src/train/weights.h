@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "base/files.h"
 #include "thimble/data.h"
 #include "thimble/model.h"
 #include "thimble/session.h"
@@ -16,8 +17,10 @@ namespace thimble::train {
 
 std::string WeightsPath(const std::string& dir);
 
-// Makes `dir` if need be, and fails early where it cannot be written.
-Status PrepareOutDir(const std::string& dir);
+// Makes `dir` if need be, and fails early where it cannot be written, or where
+// another run writes into it: hold what is given until this one ends. Removes
+// what killed runs have left half written.
+Result<FileDescriptor> PrepareOutDir(const std::string& dir);
 
 // What the network was trained for.
 struct WeightsInfo {

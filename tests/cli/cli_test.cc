@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -53,6 +55,15 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   ExpectRefused({"plan", "cnn", "--threads", "0"}, 2, "--threads");
   ExpectRefused({"plan", "cnn", "--budget", "6.7XB"}, 2, "6.7MB");
   ExpectRefused({"plan", "cnn", "--momentum", "1.5"}, 2, "momentum");
+  ExpectRefused({"plan", "cnn", "--allow", "f16"}, 2, "not available yet");
+  ExpectRefused({"plan", "cnn", "--allow", "exact,sparse"}, 2,
+                "'sparse' is not available yet");
+  ExpectRefused({"plan", "cnn", "--allow", "inexact"}, 2,
+                "none of exact, microbatch, f16, sparse");
+  ExpectRefused({"plan", "cnn", "--min-microbatch", "0"}, 2,
+                "--min-microbatch");
+  ExpectRefused({"plan", "cnn", "--min-microbatch", "101"}, 2,
+                "between 1 and the batch of 100, got 101");
   ExpectRefused({"reproduce", "fig7"}, 2, "fig1, fig5, table3, chen-resnet");
   ExpectRefused({"reproduce", "table3"}, 2, "--memory-only");
   ExpectRefused({"train", "cnn"}, 2, "--data");
@@ -70,8 +81,9 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
 
 TEST(Cli, RefusesEmptyValuesAsOfAnUnsetShellVariable) {
   const Args train = {"train", "mlp", "--data", "synthetic", "--steps", "2"};
-  for (const char* option : {"--out", "--log", "--budget", "--data-dir",
-                             "--schedule", "--augment", "--checkpoint"}) {
+  for (const char* option :
+       {"--out", "--log", "--budget", "--data-dir", "--schedule", "--augment",
+        "--checkpoint", "--allow"}) {
     ExpectRefused(train + Args{option, ""}, 2,
                   std::string(option) + ": its value is empty");
   }
@@ -257,6 +269,104 @@ TEST(Cli, ABudgetAloneChoosesWhatToRecompute) {
   ExpectRefused({"plan", "cnn", "--checkpoint", "some"}, 2, "recursive-K");
 }
 
+// The word that follows `text`, which must be there.
+std::string WordAfter(const std::string& message, const std::string& text) {
+  const size_t at = message.find(text);
+  EXPECT_NE(at, std::string::npos) << text << " in: " << message;
+  if (at == std::string::npos) return "0";
+  const size_t begin = at + text.size();
+  return message.substr(begin, message.find_first_of(" ,;\n", begin) - begin);
+}
+
+TEST(Cli, ABudgetMayAlsoChooseTheMicrobatch) {
+  const Args options = {"cnn", "--batch", "40", "--threads", "2"};
+  const Args plan = Args{"plan"} + options + Args{"--json"};
+  const CliResult refused = RunCli(plan + Args{"--budget", "1kB"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(Json::parse(refused.out)["trade_offs"], Json::array());
+  const std::string budget =
+      WordAfter(refused.err, "with --allow microbatch it is ");
+  EXPECT_EQ(RunCli(plan + Args{"--budget", budget}).exit_code, 1);
+  const Args allowed = {"--budget", budget, "--allow", "exact,microbatch"};
+  const CliResult fits = RunCli(plan + allowed);
+  ASSERT_EQ(fits.exit_code, 0) << fits.err;
+  const Json chosen = Json::parse(fits.out);
+  EXPECT_EQ(chosen["batch"], 40);
+  EXPECT_EQ(chosen["microbatch"].dump(),
+            WordAfter(refused.err, ", at microbatch "));
+  EXPECT_EQ(chosen["bytes"]["arena"].dump(), budget);
+
+  TestFolder folder;
+  const std::string log = folder.File("log.jsonl");
+  const Args train =
+      Args{"train"} + options + allowed +
+      Args{"--data", "synthetic", "--steps", "1", "--json", "--log", log};
+  const CliResult trained = RunCli(train);
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(Json::parse(trained.out)["arena_bytes"].dump(), budget);
+  const std::string text = ReadTestFile(log);
+  const Json start = Json::parse(text.substr(0, text.find('\n')));
+  EXPECT_EQ(start["plan"]["microbatch"], chosen["microbatch"]);
+  ExpectRefused(train + Args{"--min-microbatch", "20"}, 1,
+                "batch 40 microbatch 20 with 2 threads");
+}
+
+Args SplitAtSpaces(const std::string& text) {
+  Args words;
+  std::istringstream stream(text);
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+TEST(Cli, TradeOffsAreTrueAsTyped) {
+  const Args plan = {"plan",      "cnn", "--batch", "64",
+                     "--threads", "2",   "--json"};
+  const Json none = Json::parse(RunCli(plan).out);
+  const int64_t arena = none["bytes"]["arena"];
+  const Args part = {"--budget", std::to_string(arena / 2), "--allow",
+                     "microbatch"};
+  for (const Args& options :
+       {Args{}, Args{"--budget", std::to_string(arena * 9 / 10)},
+        Args{"--checkpoint", "every-2"}, part}) {
+    SCOPED_TRACE(::testing::PrintToString(options));
+    const Json chosen = Json::parse(RunCli(plan + options).out);
+    EXPECT_FALSE(chosen["trade_offs"].empty());
+    EXPECT_LE(chosen["trade_offs"].size(), 3u);
+    const Args table(plan.begin(), plan.end() - 1);
+    const std::string text = RunCli(table + options).out;
+    for (const Json& trade : chosen["trade_offs"]) {
+      const std::string line = trade["options"];
+      EXPECT_NE(text.find(": " + line + "\n"), std::string::npos) << text;
+      const CliResult typed = RunCli(plan + SplitAtSpaces(line));
+      ASSERT_EQ(typed.exit_code, 0) << line << typed.err;
+      const Json other = Json::parse(typed.out);
+      EXPECT_EQ(other["bytes"]["arena"], trade["arena"]) << line;
+      EXPECT_EQ(other["flops"]["step"], trade["flops_step"]) << line;
+      EXPECT_EQ(other["microbatch"], chosen["microbatch"]) << line;
+    }
+  }
+}
+
+TEST(Cli, PlanTellsTheTradeOffsInWords) {
+  const Args plan = {"plan", "cnn", "--batch", "64", "--threads", "2"};
+  const Json chosen = Json::parse(RunCli(plan + Args{"--json"}).out);
+  const Json& trade = chosen["trade_offs"].front();
+  const double less =
+      chosen["bytes"]["arena"].get<double>() - trade["arena"].get<double>();
+  const double more = 100.0 * (trade["flops_step"].get<double>() /
+                                   chosen["flops"]["step"].get<double>() -
+                               1.0);
+  char want[128];
+  std::snprintf(want, sizeof(want),
+                "    %.2f MB less for %.1f%% more FLOPs: --checkpoint ",
+                less / 1e6, more);
+  const std::string text = RunCli(plan).out;
+  EXPECT_NE(text.find(want), std::string::npos) << want << text;
+  EXPECT_NE(text.find(" GFLOP per step, "), std::string::npos) << text;
+  EXPECT_EQ(RunCli(plan + Args{"--explain"}).out.find("less for"),
+            std::string::npos);
+}
+
 // An MNIST-like folder of zeros with four images; `break_it` may then damage
 // it.
 void WriteTinyIdx(const TestFolder& folder) {
@@ -415,6 +525,29 @@ TEST(Cli, EvalCountsEveryTestImageWhateverTheBatch) {
       EXPECT_EQ(result["weights_sha256"], summary["weights_sha256"]);
     }
   }
+}
+
+TEST(Cli, EvalNamesTheBudgetsThatWork) {
+  TestFolder folder;
+  const std::string run = folder.File("run");
+  ASSERT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--steps", "1",
+                    "--out", run})
+                .exit_code,
+            0);
+  const Args eval = {"eval",      "--from",    run, "--data",
+                     "synthetic", "--threads", "2"};
+  const CliResult refused = RunCli(eval + Args{"--budget", "1kB"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(refused.err.find("microbatch"), std::string::npos) << refused.err;
+  const auto expect_works = [&](const std::string& says, const Args& more) {
+    const Args with = eval + more;
+    const std::string budget = WordAfter(refused.err, says);
+    EXPECT_EQ(RunCli(with + Args{"--budget", budget}).exit_code, 0) << says;
+    const std::string less = std::to_string(std::stoull(budget) - 1);
+    EXPECT_EQ(RunCli(with + Args{"--budget", less}).exit_code, 1) << says;
+  };
+  expect_works("budget that works is ", {});
+  expect_works("with --batch 1 it is ", {"--batch", "1"});
 }
 
 TEST(Cli, EvalRefusesDamagedWeightsAndTakesThoseWithoutAChecksum) {

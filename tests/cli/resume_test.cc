@@ -141,5 +141,31 @@ TEST(Resume, RefusesOtherSettingsAndDamagedFiles) {
       RunCli({"train", "mlp", "--data", "synthetic", "--resume"}).exit_code, 2);
 }
 
+TEST(Resume, OneRunAtATimeWritesIntoAFolder) {
+  TestFolder folder;
+  const std::string run = folder.File("run");
+  const std::string log = folder.File("log.jsonl");
+  const int pid = StartCli({"train", "mlp", "--data", "synthetic", "--epochs",
+                            "100000", "--out", run, "--log", log},
+                           folder.File("stdout"));
+  for (int wait = 0; wait < 6000; ++wait) {
+    if (ReadWholeFile(log).find("\"step\"") != std::string::npos) break;
+    usleep(10'000);
+  }
+  const Args second = {"train",   "mlp", "--data", "synthetic",
+                       "--steps", "1",   "--out",  run};
+  const CliResult refused = RunCli(second);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find(run + " is in use by another process"),
+            std::string::npos)
+      << refused.err;
+  kill(pid, SIGKILL);
+  WaitCli(pid);
+  const std::string stale = run + "/weights.safetensors.tmp.";
+  WriteTestFile(stale + std::to_string(pid), "half");
+  EXPECT_EQ(RunCli(second).exit_code, 0);
+  EXPECT_NE(access((stale + std::to_string(pid)).c_str(), F_OK), 0);
+}
+
 }  // namespace
 }  // namespace thimble

@@ -2,10 +2,9 @@
 #include "planner/checkpoint/auto.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
+#include <vector>
 
-#include "base/check.h"
 #include "planner/checkpoint/chain.h"
 #include "planner/checkpoint/chain_front.h"
 #include "planner/checkpoint/checkpoint.h"
@@ -15,6 +14,7 @@
 #include "planner/checkpoint/script.h"
 #include "planner/checkpoint/script_meter.h"
 #include "planner/checkpoint/stage_costs.h"
+#include "planner/checkpoint/strategy.h"
 #include "planner/schedule.h"
 
 namespace thimble::planner {
@@ -30,7 +30,7 @@ constexpr size_t kMaxStages = 64;
 constexpr size_t kShortChain = 24;
 constexpr size_t kPointsOfShortChain = 256;
 constexpr size_t kPointsOfLongChain = 64;
-constexpr int64_t kMaxNumberInNames = 4;
+constexpr int kMaxNumberInNames = 4;
 // Of networks with thousands of steps, what runs them over and over would take
 // longer to plan than it is worth.
 constexpr size_t kMaxScript = 20'000;
@@ -81,158 +81,216 @@ class FrontScript {
   ScriptWriter writer_;
 };
 
-// Indices of those that no other beats, fewest bytes first.
-std::vector<size_t> FrontOf(const std::vector<Candidate>& candidates) {
-  std::vector<size_t> order(candidates.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    const Candidate& x = candidates[a];
-    const Candidate& y = candidates[b];
-    return x.most_live != y.most_live ? x.most_live < y.most_live
-                                      : x.work < y.work;
-  });
-  std::vector<size_t> front;
-  for (size_t i : order) {
-    if (front.empty() || candidates[i].work < candidates[front.back()].work) {
-      front.push_back(i);
-    }
-  }
-  return front;
-}
-
 }  // namespace
 
-Chooser::Chooser(const Program& program, const PlanOptions& options)
-    : program_(program),
-      options_(options),
-      meter_(program, options),
-      shortest_(
-          program.phases[static_cast<size_t>(Phase::kMicrobatch)].size()) {
-  AddNamed();
-  AddFront();
-  if (!AddExact()) AddShorter();
-  std::stable_sort(candidates_.begin(), candidates_.end(),
-                   [](const Candidate& a, const Candidate& b) {
-                     return a.work != b.work ? a.work < b.work
-                                             : a.most_live < b.most_live;
-                   });
-}
-
-const Candidate& Chooser::Choose(uint64_t budget) {
-  for (Candidate& candidate : candidates_) {
-    if (candidate.most_live <= budget && ArenaOf(candidate) <= budget) {
-      return candidate;
-    }
+class Alternatives::Chooser {
+ public:
+  Chooser(const Program& program, const PlanOptions& options)
+      : program_(program),
+        options_(options),
+        meter_(program, options),
+        shortest_(
+            program.phases[static_cast<size_t>(Phase::kMicrobatch)].size()) {
+    AddNamed();
+    AddFront();
+    if (!AddExact()) AddShorter();
+    // The least work first; of equals, the fewest bytes.
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) {
+                       return a.work != b.work ? a.work < b.work
+                                               : a.most_live < b.most_live;
+                     });
   }
-  return Smallest();
-}
 
-LoweredProgram Chooser::Lower(const Candidate& candidate) const {
-  LoweredProgram lowered{Rewrite(program_, candidate.script), {}};
-  if (candidate.is_placed) lowered.placement = candidate.placement;
-  return lowered;
-}
+  std::optional<size_t> LeastWorkWithin(uint64_t budget) {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].most_live <= budget && ArenaOf(i) <= budget) return i;
+    }
+    return std::nullopt;
+  }
 
-void Chooser::Add(Script script) {
-  const size_t most = std::max(kMaxScript, kMaxTimesLonger * shortest_);
-  if (script.size() > most && !candidates_.empty()) return;
-  const ScriptCosts costs = meter_.Measure(script);
-  const auto is_same = [&](const Candidate& other) {
-    return other.work == costs.flops && other.most_live == costs.most_live &&
-           other.script == script;
+  // No arena is below what is live in it, so few have to be placed.
+  std::optional<size_t> FewestBytesBelow(uint64_t limit, int64_t flops) {
+    std::vector<size_t> by_live(candidates_.size());
+    std::iota(by_live.begin(), by_live.end(), size_t{0});
+    std::stable_sort(by_live.begin(), by_live.end(), [&](size_t a, size_t b) {
+      return candidates_[a].most_live < candidates_[b].most_live;
+    });
+    std::optional<size_t> best;
+    for (size_t i : by_live) {
+      if (candidates_[i].most_live >= limit) break;
+      if (candidates_[i].work > flops || ArenaOf(i) >= limit) continue;
+      best = i;
+      limit = ArenaOf(i);
+    }
+    return best;
+  }
+
+  size_t ArenaOf(size_t index) {
+    Candidate& candidate = candidates_[index];
+    if (!candidate.placement.has_value()) {
+      candidate.placement =
+          PlaceBuffers(Rewrite(program_, candidate.script), options_);
+    }
+    return candidate.placement->bytes;
+  }
+
+  size_t size() const { return candidates_.size(); }
+  size_t LiveBytesOf(size_t index) const {
+    return candidates_[index].most_live;
+  }
+  int64_t FlopsOf(size_t index) const { return candidates_[index].work; }
+
+  const std::string& NameOf(size_t index) const {
+    return candidates_[index].name;
+  }
+
+  LoweredProgram Lower(size_t index) {
+    ArenaOf(index);
+    const Candidate& candidate = candidates_[index];
+    return {Rewrite(program_, candidate.script), *candidate.placement};
+  }
+
+ private:
+  // A way to recompute, and what is known of it.
+  struct Candidate {
+    Script script;
+    std::string name = "auto";  // or the strategy that does the same
+    int64_t work = 0;
+    size_t most_live = 0;
+    std::optional<Placement> placement;  // takes most of the time of planning
   };
-  if (std::any_of(candidates_.begin(), candidates_.end(), is_same)) return;
-  Candidate candidate;
-  candidate.work = costs.flops;
-  candidate.most_live = costs.most_live;
-  candidate.script = std::move(script);
-  candidates_.push_back(std::move(candidate));
-}
 
-void Chooser::AddNamed() {
-  const Chain chain = FindChain(program_);
-  Add(ScriptOf(program_, chain, {}, meter_));
-  for (const Strategy::Kind kind :
-       {Strategy::Kind::kNoBn, Strategy::Kind::kSqrt,
-        Strategy::Kind::kRevolve}) {
-    Add(ScriptOf(program_, chain, {.kind = kind}, meter_));
+  void Add(Script script, std::string name = "auto") {
+    const size_t most = std::max(kMaxScript, kMaxTimesLonger * shortest_);
+    if (script.size() > most && !candidates_.empty()) return;
+    const ScriptCosts costs = meter_.Measure(script);
+    const auto is_same = [&](const Candidate& other) {
+      return other.work == costs.flops && other.most_live == costs.most_live &&
+             other.script == script;
+    };
+    if (std::any_of(candidates_.begin(), candidates_.end(), is_same)) return;
+    Candidate candidate;
+    candidate.name = std::move(name);
+    candidate.work = costs.flops;
+    candidate.most_live = costs.most_live;
+    candidate.script = std::move(script);
+    candidates_.push_back(std::move(candidate));
   }
-  for (int64_t m = 1; m <= kMaxNumberInNames; ++m) {
-    using Kind = Strategy::Kind;
-    for (const Kind kind : {Kind::kEvery, Kind::kResidual, Kind::kRecursive}) {
-      Add(ScriptOf(program_, chain, {.kind = kind, .m = m}, meter_));
+
+  void AddNamed() {
+    const Chain chain = FindChain(program_);
+    std::vector<std::string> names = {"none", "no-bn", "sqrt", "revolve"};
+    for (int m = 1; m <= kMaxNumberInNames; ++m) {
+      const std::string number = std::to_string(m);
+      names.insert(names.end(),
+                   {"every-" + number, "residual-" + number,
+                    "recursive-" + number, "residual-" + number + "*"});
     }
-    Add(ScriptOf(program_, chain,
-                 {.kind = Kind::kResidual, .m = m, .star = true}, meter_));
-  }
-}
-
-void Chooser::AddFront() {
-  const Chain chain = MergeStages(FindChain(program_), kMaxStages);
-  const MeasuredChain measured = MeasureChain(program_, chain, options_);
-  const ChainFront front(measured.stages, chain.stages.size() <= kShortChain
-                                              ? kPointsOfShortChain
-                                              : kPointsOfLongChain);
-  for (const FrontPoint& point : front.All()) {
-    const Script script =
-        FrontScript(program_, chain, measured, front).Write(point);
-    Add(DelayRuns(program_, meter_, script));
-    Add(script);
-  }
-}
-
-bool Chooser::AddExact() {
-  ExactFront front = FindExactFront(program_, meter_, kMaxItems, kMaxStates);
-  for (Script& script : front.scripts) Add(std::move(script));
-  return front.is_whole;
-}
-
-// Bytes that no other candidate has a use for, given to those that take fewer.
-void Chooser::AddShorter() {
-  const std::vector<size_t> front = FrontOf(candidates_);
-  size_t measured = 0;
-  for (size_t i = 0; i + 1 < front.size(); ++i) {
-    const size_t limit = candidates_[front[i + 1]].most_live - 1;
-    for (size_t j = i + 1; j-- > 0 && i - j < kNeighbours;) {
-      const Script script = candidates_[front[j]].script;
-      const size_t again = script.size() - shortest_;
-      measured += again * script.size();
-      if (measured > kMaxMeasured) return;
-      Add(LeaveOutRuns(program_, meter_, script, limit));
+    for (const std::string& name : names) {
+      Add(ScriptOf(program_, chain, *ParseStrategy(name), meter_), name);
     }
   }
-}
 
-size_t Chooser::ArenaOf(Candidate& candidate) {
-  if (!candidate.is_placed) {
-    candidate.placement =
-        PlaceBuffers(Rewrite(program_, candidate.script), options_);
-    candidate.is_placed = true;
+  void AddFront() {
+    const Chain chain = MergeStages(FindChain(program_), kMaxStages);
+    const MeasuredChain measured = MeasureChain(program_, chain, options_);
+    const ChainFront front(measured.stages, chain.stages.size() <= kShortChain
+                                                ? kPointsOfShortChain
+                                                : kPointsOfLongChain);
+    for (const FrontPoint& point : front.All()) {
+      const Script script =
+          FrontScript(program_, chain, measured, front).Write(point);
+      Add(DelayRuns(program_, meter_, script));
+      Add(script);
+    }
   }
-  return candidate.placement.bytes;
-}
 
-// No arena is below what is live in it, so few have to be placed.
-const Candidate& Chooser::Smallest() {
-  std::vector<Candidate*> by_live;
-  for (Candidate& c : candidates_) by_live.push_back(&c);
-  std::stable_sort(by_live.begin(), by_live.end(),
-                   [](const Candidate* a, const Candidate* b) {
-                     return a->most_live < b->most_live;
-                   });
-  Candidate* best = by_live[0];
-  for (Candidate* c : by_live) {
-    if (c->most_live >= ArenaOf(*best)) break;
-    if (ArenaOf(*c) < ArenaOf(*best)) best = c;
+  // Whether that is all there is.
+  bool AddExact() {
+    ExactFront front = FindExactFront(program_, meter_, kMaxItems, kMaxStates);
+    for (Script& script : front.scripts) Add(std::move(script));
+    return front.is_whole;
   }
-  return *best;
+
+  // Indices of those that no other beats, fewest bytes first.
+  std::vector<size_t> Front() const {
+    std::vector<size_t> order(candidates_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      const Candidate& x = candidates_[a];
+      const Candidate& y = candidates_[b];
+      return x.most_live != y.most_live ? x.most_live < y.most_live
+                                        : x.work < y.work;
+    });
+    std::vector<size_t> front;
+    for (size_t i : order) {
+      if (front.empty() ||
+          candidates_[i].work < candidates_[front.back()].work) {
+        front.push_back(i);
+      }
+    }
+    return front;
+  }
+
+  // Bytes that no other candidate has a use for, given to those that take
+  // fewer.
+  void AddShorter() {
+    const std::vector<size_t> front = Front();
+    size_t measured = 0;
+    for (size_t i = 0; i + 1 < front.size(); ++i) {
+      const size_t limit = candidates_[front[i + 1]].most_live - 1;
+      for (size_t j = i + 1; j-- > 0 && i - j < kNeighbours;) {
+        const Script script = candidates_[front[j]].script;
+        const size_t again = script.size() - shortest_;
+        measured += again * script.size();
+        if (measured > kMaxMeasured) return;
+        Add(LeaveOutRuns(program_, meter_, script, limit));
+      }
+    }
+  }
+
+  const Program& program_;
+  const PlanOptions& options_;
+  ScriptMeter meter_;
+  size_t shortest_;  // ops of a script in which nothing runs again
+  std::vector<Candidate> candidates_;
+};
+
+Alternatives::Alternatives(Program program, const PlanOptions& options)
+    : program_(std::move(program)),
+      options_(options),
+      chooser_(std::make_unique<Chooser>(program_, options_)) {}
+
+Alternatives::~Alternatives() = default;
+
+std::optional<size_t> Alternatives::LeastWorkWithin(uint64_t budget) {
+  return chooser_->LeastWorkWithin(budget);
 }
 
-LoweredProgram ChooseWithinBudget(const Program& program,
-                                  const PlanOptions& options) {
-  Chooser chooser(program, options);
-  return chooser.Lower(chooser.Choose(
-      options.budget.value_or(std::numeric_limits<uint64_t>::max())));
+std::optional<size_t> Alternatives::FewestBytesBelow(uint64_t limit,
+                                                     int64_t flops) {
+  return chooser_->FewestBytesBelow(limit, flops);
+}
+
+size_t Alternatives::ArenaOf(size_t index) { return chooser_->ArenaOf(index); }
+
+size_t Alternatives::size() const { return chooser_->size(); }
+
+size_t Alternatives::LiveBytesOf(size_t index) const {
+  return chooser_->LiveBytesOf(index);
+}
+
+int64_t Alternatives::FlopsOf(size_t index) const {
+  return chooser_->FlopsOf(index);
+}
+
+const std::string& Alternatives::NameOf(size_t index) const {
+  return chooser_->NameOf(index);
+}
+
+LoweredProgram Alternatives::Lower(size_t index) {
+  return chooser_->Lower(index);
 }
 
 }  // namespace thimble::planner

@@ -1,74 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `auto`: of all ways to recompute that the planner knows, the one that does
-// the least work in an arena within the budget. They are the named strategies,
-// the schedules on the chain's front (chain_front.h) and, for small programs,
-// all that could be of use (exact_front.h); each is measured as a whole and
-// placed. One list serves all budgets, so a smaller budget never takes more
-// bytes and never less work.
+// the least work in an arena within the budget. They are the schedules on the
+// chain's front (chain_front.h) and the named strategies, each measured as a
+// whole and placed. One list serves all budgets, so a smaller budget never
+// takes more bytes and never less work.
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <optional>
-#include <vector>
+#include <string>
 
-#include "planner/checkpoint/script.h"
-#include "planner/checkpoint/script_meter.h"
 #include "planner/place/place.h"
 #include "planner/program.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {
 
-// A program, and where its buffers lie if that is known already: it takes most
-// of the time of planning.
+// A program, and where its buffers lie, in the order of MakeBuffers.
 struct LoweredProgram {
   Program program;
-  std::optional<Placement> placement;
-};
-
-// A way to recompute, and what is known of it.
-struct Candidate {
-  Script script;
-  int64_t work = 0;  // FLOPs of one pass
-  size_t most_live = 0;
-  bool is_placed = false;
   Placement placement;
 };
 
-// The ways to recompute a program. Not thread-safe.
-class Chooser {
+// All ways to recompute that are known for one program; each is a number from
+// 0, the least work first. What is asked about is placed and remembered, so
+// this belongs to one thread at a time.
+class Alternatives {
  public:
-  // Both must outlive the chooser.
-  Chooser(const Program& program, const PlanOptions& options);
+  Alternatives(Program program, const PlanOptions& options);
+  ~Alternatives();
 
-  // The least work within `budget`; where nothing fits, the fewest bytes. It is
-  // placed, and valid until the chooser ends.
-  const Candidate& Choose(uint64_t budget);
-  LoweredProgram Lower(const Candidate& candidate) const;
+  // The least work in an arena of at most `budget` bytes.
+  std::optional<size_t> LeastWorkWithin(uint64_t budget);
+  // The smallest arena of those that are below `limit` bytes and run at most
+  // `flops`.
+  std::optional<size_t> FewestBytesBelow(
+      uint64_t limit, int64_t flops = std::numeric_limits<int64_t>::max());
 
-  // The least work first; of equals, the fewest bytes.
-  const std::vector<Candidate>& candidates() const { return candidates_; }
+  size_t size() const;
+  // The most that are live at one time: no arena is below it.
+  size_t LiveBytesOf(size_t index) const;
+  size_t ArenaOf(size_t index);
+  // Of forward and backward of one microbatch.
+  int64_t FlopsOf(size_t index) const;
+  // The strategy that does the same under a name of its own, else "auto".
+  const std::string& NameOf(size_t index) const;
+  LoweredProgram Lower(size_t index);
 
  private:
-  void Add(Script script);
-  void AddNamed();
-  void AddFront();
-  // Whether that is all there is.
-  bool AddExact();
-  void AddShorter();
-  size_t ArenaOf(Candidate& candidate);
-  const Candidate& Smallest();
-
-  const Program& program_;
-  const PlanOptions& options_;
-  ScriptMeter meter_;
-  size_t shortest_;  // ops of a script in which nothing runs again
-  std::vector<Candidate> candidates_;
+  class Chooser;
+  Program program_;
+  PlanOptions options_;
+  std::unique_ptr<Chooser> chooser_;
 };
-
-// For options.budget; without one, the least work.
-LoweredProgram ChooseWithinBudget(const Program& program,
-                                  const PlanOptions& options);
 
 }  // namespace thimble::planner

@@ -51,18 +51,14 @@ Script ScriptOf(const Program& program, const Chain& chain,
                      CutIntoSegments(program, chain, strategy, bytes));
 }
 
-LoweredProgram ApplyStrategy(Program program, const Strategy& strategy,
-                             const PlanOptions& options) {
+Program ApplyStrategy(Program program, const Strategy& strategy,
+                      const PlanOptions& options) {
   if (strategy.kind == Strategy::Kind::kNone || !options.training) {
-    return {std::move(program), std::nullopt};
-  }
-  if (strategy.kind == Strategy::Kind::kAuto) {
-    return ChooseWithinBudget(program, options);
+    return program;
   }
   const Chain chain = FindChain(program);
   ScriptMeter meter(program, options);
-  return {Rewrite(program, ScriptOf(program, chain, strategy, meter)),
-          std::nullopt};
+  return Rewrite(program, ScriptOf(program, chain, strategy, meter));
 }
 
 }  // namespace thimble::planner

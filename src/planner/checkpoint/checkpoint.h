@@ -4,7 +4,6 @@
 // dropped and computed again. Results do not depend on it, bit for bit.
 #pragma once
 
-#include "planner/checkpoint/auto.h"
 #include "planner/checkpoint/chain.h"
 #include "planner/checkpoint/script.h"
 #include "planner/checkpoint/script_meter.h"
@@ -18,8 +17,9 @@ namespace thimble::planner {
 Script ScriptOf(const Program& program, const Chain& chain,
                 const Strategy& strategy, ScriptMeter& meter);
 
-// The program with what `strategy` recomputes written out as ops.
-LoweredProgram ApplyStrategy(Program program, const Strategy& strategy,
-                             const PlanOptions& options);
+// The program with what `strategy` recomputes written out as ops. REQUIRES:
+// strategy is not kAuto, for which Alternatives chooses.
+Program ApplyStrategy(Program program, const Strategy& strategy,
+                      const PlanOptions& options);
 
 }  // namespace thimble::planner

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is said where nothing fits the budget: the peak, and budgets that do.
+#include <fmt/format.h>
+
+#include <string>
+
+#include "planner/assemble.h"
+#include "planner/choose.h"
+#include "thimble/plan.h"
+#include "thimble/size.h"
+
+namespace thimble {
+namespace {
+
+std::string PeakByRole(const Plan& plan) {
+  std::string text;
+  for (size_t role = 0; role < kRoles; ++role) {
+    const size_t bytes = plan.peak_bytes(static_cast<Role>(role));
+    if (bytes == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                        RoleName(static_cast<Role>(role)), FormatBytes(bytes));
+  }
+  return text;
+}
+
+// The plan with the fewest bytes.
+Plan SmallestPlan(const Model& model, PlanOptions options) {
+  options.budget = 0;
+  return planner::ChoosePlan(model, options);
+}
+
+std::string WithOneThread(const Model& model, const Plan& plan) {
+  if (plan.options().threads == 1) return "";
+  PlanOptions options = plan.options();
+  options.threads = 1;
+  return fmt::format(", with --threads 1 it is {} bytes",
+                     SmallestPlan(model, options).arena_bytes());
+}
+
+std::string WithAuto(const Model& model, const Plan& plan) {
+  if (plan.options().checkpoint == "auto") return "";
+  PlanOptions options = plan.options();
+  options.checkpoint = "auto";
+  return fmt::format(", with --checkpoint auto it is {} bytes",
+                     SmallestPlan(model, options).arena_bytes());
+}
+
+// Evaluation has no microbatches; its results do not depend on the batch.
+std::string WithOneImage(const Model& model, const Plan& plan) {
+  if (plan.microbatch() == 1) return "";
+  PlanOptions options = plan.options();
+  options.microbatch = 1;
+  return fmt::format(", with --batch 1 it is {} bytes",
+                     SmallestPlan(model, options).arena_bytes());
+}
+
+// What smaller microbatches would reach, where the options do not allow them.
+std::string WithMicrobatches(const Model& model, const Plan& plan) {
+  PlanOptions options = plan.options();
+  if (options.allow_microbatch && options.microbatch == 0) return "";
+  options.allow_microbatch = true;
+  options.microbatch = 0;
+  const Plan smallest = SmallestPlan(model, options);
+  if (smallest.arena_bytes() >= plan.arena_bytes()) return "";
+  return fmt::format(
+      "; with --allow microbatch{} it is {} bytes, at microbatch {}",
+      plan.options().microbatch > 0 ? " in place of --microbatch" : "",
+      smallest.arena_bytes(), smallest.microbatch());
+}
+
+}  // namespace
+
+Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
+  if (plan.arena_bytes() <= budget) return Status::Ok();
+  const int threads = plan.options().threads;
+  std::string message = fmt::format(
+      "the plan of {} at batch {}{} with {} thread{} needs {}, the budget is "
+      "{}; the peak stands at op '{}' ({}). The smallest budget that works is "
+      "{} bytes",
+      plan.model(), plan.batch(), planner::PassesText(plan), threads,
+      threads == 1 ? "" : "s", FormatBytesUp(plan.arena_bytes()),
+      FormatBytes(budget), plan.peak_op().name, PeakByRole(plan),
+      plan.arena_bytes());
+  message += WithOneThread(model, plan);
+  if (!plan.options().training) {
+    return Status::Failed(message + WithOneImage(model, plan));
+  }
+  message += WithAuto(model, plan);
+  return Status::Failed(message + WithMicrobatches(model, plan));
+}
+
+}  // namespace thimble
