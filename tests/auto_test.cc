@@ -2,12 +2,19 @@
 //
 // What a budget chooses: it is kept, and what that costs is as little as can
 // be. And what is said of the choice: trade-offs and refusals, all true.
+#include "planner/checkpoint/auto.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "planner/checkpoint/checkpoint.h"
+#include "planner/fuse.h"
+#include "planner/program.h"
+#include "planner/schedule.h"
 #include "thimble/model.h"
 #include "thimble/network.h"
 #include "thimble/plan.h"
@@ -15,10 +22,11 @@
 namespace thimble::testing {
 namespace {
 
-Model ModelOf(const std::string& name, int64_t batch) {
+Model ModelOf(const std::string& name, int64_t batch, int64_t channels = 3,
+              int64_t side = 32) {
   Result<Model> model = BuildModel(
-      name,
-      {.batch = batch, .images = {.channels = 3, .height = 32, .width = 32}});
+      name, {.batch = batch,
+             .images = {.channels = channels, .height = side, .width = side}});
   EXPECT_TRUE(model.ok()) << model.status().message();
   return *std::move(model);
 }
@@ -74,44 +82,36 @@ TEST(Auto, GoesBelowTheFloorOfRecomputationInTwoPasses) {
   EXPECT_LE(RatioOf(*plan), 1.4025) << plan->arena_bytes();
 }
 
-TEST(Auto, CostsNoMoreThanAnyNamedStrategyOfTheSameArena) {
-  for (const char* name : {"wrn-16-1", "cnn"}) {
-    const Model model = ModelOf(name, 16);
-    for (const char* strategy :
-         {"none", "no-bn", "every-1", "every-2", "every-3", "residual-1",
-          "residual-2", "residual-1*", "residual-2*", "residual-3*", "sqrt",
-          "recursive-1", "recursive-2", "revolve"}) {
-      for (const bool two_pass : {false, true}) {
-        SCOPED_TRACE(std::string(name) + " " + strategy +
-                     (two_pass ? " in two passes" : ""));
-        const Result<Plan> named = MakePlan(
-            model,
-            {.threads = 2, .checkpoint = strategy, .two_pass = two_pass});
-        ASSERT_TRUE(named.ok());
-        const Result<Plan> chosen = Auto(model, named->arena_bytes(), two_pass);
-        ASSERT_TRUE(chosen.ok()) << chosen.status().message();
-        EXPECT_LE(chosen->arena_bytes(), named->arena_bytes());
-        EXPECT_LE(chosen->flops_step(), named->flops_step());
-      }
-    }
+TEST(Auto, CostsNoMoreThanANamedStrategyInTwoPasses) {
+  const Model model = ModelOf("wrn-16-1", 16);
+  for (const char* strategy : {"none", "residual-1", "residual-2*", "sqrt"}) {
+    SCOPED_TRACE(strategy);
+    const Result<Plan> named = MakePlan(
+        model, {.threads = 2, .checkpoint = strategy, .two_pass = true});
+    ASSERT_TRUE(named.ok());
+    const Result<Plan> chosen =
+        Auto(model, named->arena_bytes(), /*two_pass=*/true);
+    ASSERT_TRUE(chosen.ok()) << chosen.status().message();
+    EXPECT_LE(chosen->arena_bytes(), named->arena_bytes());
+    EXPECT_LE(chosen->flops_step(), named->flops_step());
   }
 }
 
-void ExpectMonotone(const Model& model, bool two_pass, uint64_t budgets) {
+void ExpectMonotoneInTwoPasses(const Model& model, uint64_t budgets) {
   const uint64_t most = MakePlan(model, {.threads = 2})->arena_bytes();
-  const uint64_t least = MakeClosestPlan(model, {.threads = 2,
-                                                 .checkpoint = "auto",
-                                                 .two_pass = two_pass,
-                                                 .budget = 0})
-                             ->arena_bytes();
+  const uint64_t least =
+      MakeClosestPlan(
+          model,
+          {.threads = 2, .checkpoint = "auto", .two_pass = true, .budget = 0})
+          ->arena_bytes();
   ASSERT_LT(least, most);
-  EXPECT_FALSE(Auto(model, least - 1, two_pass).ok());
+  EXPECT_FALSE(Auto(model, least - 1, /*two_pass=*/true).ok());
   uint64_t arena = 0;
   int64_t work = INT64_MAX;
   int different = 0;
   for (uint64_t k = 0; k <= budgets; ++k) {
     const uint64_t budget = least + (most - least) * k / budgets;
-    const Result<Plan> plan = Auto(model, budget, two_pass);
+    const Result<Plan> plan = Auto(model, budget, /*two_pass=*/true);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     EXPECT_LE(plan->arena_bytes(), budget);
     EXPECT_GE(plan->arena_bytes(), arena);
@@ -123,14 +123,118 @@ void ExpectMonotone(const Model& model, bool two_pass, uint64_t budgets) {
   EXPECT_GT(different, 3);
 }
 
-TEST(Auto, LessBudgetNeverTakesMoreBytesOrLessWork) {
-  const Model model = ModelOf("wrn-16-1", 32);
-  ExpectMonotone(model, /*two_pass=*/false, /*budgets=*/60);
+TEST(Auto, LessBudgetNeverTakesMoreBytesOrLessWorkInTwoPasses) {
+  ExpectMonotoneInTwoPasses(ModelOf("wrn-16-1", 32), /*budgets=*/25);
 }
 
-TEST(Auto, NorDoesItInTwoPasses) {
-  const Model model = ModelOf("wrn-16-1", 32);
-  ExpectMonotone(model, /*two_pass=*/true, /*budgets=*/25);
+struct Case {
+  const char* name;
+  int64_t batch;
+  int64_t channels, side;  // of the images
+};
+
+// Chains of residual blocks, a plain chain, and one without articulation
+// points.
+constexpr Case kCases[] = {{"wrn-28-2", 100, 3, 32},
+                           {"resnet-110", 100, 3, 32},
+                           {"cnn", 16, 1, 28},
+                           {"lstm-1-16-28", 16, 1, 28}};
+
+// What --budget picks from, made once for many budgets.
+class Choices {
+ public:
+  explicit Choices(const Case& c)
+      : program_(planner::Differentiate(
+            planner::Fuse(ModelOf(c.name, c.batch, c.channels, c.side)),
+            options_, 1)),
+        all_(program_, options_) {}
+
+  struct Choice {
+    uint64_t arena;
+    int64_t work;
+  };
+  // The least work that fits; where nothing fits, the fewest bytes.
+  Choice Of(uint64_t budget) {
+    std::optional<size_t> index = all_.LeastWorkWithin(budget);
+    if (!index.has_value()) index = all_.FewestBytesBelow(UINT64_MAX);
+    return {all_.ArenaOf(*index), all_.FlopsOf(*index)};
+  }
+  Choice Named(const char* strategy) const {
+    const planner::Program program = planner::ApplyStrategy(
+        program_, *planner::ParseStrategy(strategy), options_);
+    return {planner::PlaceBuffers(program, options_).bytes,
+            planner::CountFlops(program.graph, planner::MakeSchedule(program))
+                .step};
+  }
+
+ private:
+  PlanOptions options_{.threads = 2};
+  planner::Program program_;
+  planner::Alternatives all_;
+};
+
+class AutoChoice : public ::testing::TestWithParam<Case> {};
+
+TEST_P(AutoChoice, CostsNoMoreThanAnyNamedStrategyOfTheSameArena) {
+  Choices choices(GetParam());
+  for (const char* strategy :
+       {"none", "no-bn", "every-1", "every-2", "every-3", "residual-1",
+        "residual-2", "residual-1*", "residual-2*", "residual-3*", "sqrt",
+        "recursive-1", "recursive-2", "revolve"}) {
+    SCOPED_TRACE(strategy);
+    const Choices::Choice named = choices.Named(strategy);
+    const Choices::Choice chosen = choices.Of(named.arena);
+    EXPECT_LE(chosen.arena, named.arena);
+    EXPECT_LE(chosen.work, named.work);
+  }
+}
+
+TEST_P(AutoChoice, LessBudgetNeverTakesMoreBytesOrLessWork) {
+  Choices choices(GetParam());
+  const uint64_t most = choices.Named("none").arena;
+  const uint64_t least = choices.Of(0).arena;
+  ASSERT_LT(least, most);
+  EXPECT_EQ(choices.Of(least - 1).arena, least);
+  uint64_t arena = 0;
+  int64_t work = INT64_MAX;
+  int different = 0;
+  constexpr uint64_t kBudgets = 60;
+  for (uint64_t k = 0; k <= kBudgets; ++k) {
+    const uint64_t budget = least + (most - least) * k / kBudgets;
+    const Choices::Choice chosen = choices.Of(budget);
+    EXPECT_LE(chosen.arena, budget);
+    EXPECT_GE(chosen.arena, arena);
+    EXPECT_LE(chosen.work, work);
+    different += chosen.arena != arena;
+    arena = chosen.arena;
+    work = chosen.work;
+  }
+  EXPECT_GT(different, 3);
+  EXPECT_EQ(work, choices.Named("none").work);
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, AutoChoice, ::testing::ValuesIn(kCases),
+                         [](const auto& tested) {
+                           std::string name = tested.param.name;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// The choices above are those of a plan.
+TEST(Auto, ThePlanIsWhatTheBudgetPicks) {
+  const Case c{"wrn-16-1", 32, 3, 32};
+  Choices choices(c);
+  const Model model = ModelOf(c.name, c.batch);
+  const uint64_t least = choices.Of(0).arena;
+  EXPECT_FALSE(Auto(model, least - 1).ok());
+  for (const uint64_t budget : {least, least * 5 / 4, least * 2}) {
+    const Result<Plan> plan = Auto(model, budget);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const Choices::Choice chosen = choices.Of(budget);
+    EXPECT_EQ(plan->arena_bytes(), chosen.arena);
+    EXPECT_EQ(plan->flops_step(), chosen.work);
+    EXPECT_LE(plan->arena_bytes(), budget);
+  }
 }
 
 TEST(Auto, ARefusalNamesTheSmallestBudgetAndItWorks) {

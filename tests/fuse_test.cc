@@ -52,8 +52,8 @@ TEST(Fuse, KeepsNoNormalisedActivationsOfWrn28) {
 }
 
 TEST(Fuse, LeavesAConvolutionBehindADropoutAsItIs) {
-  const Plan plan = PlanOf(
-      "wrn-28-2", {.batch = 10, .images = kCifar, .dropout = 0.3}, true);
+  const Plan plan =
+      PlanOf("wrn-28-2", {.batch = 10, .images = kCifar, .dropout = 0.3}, true);
   // In training the second convolution of each block stands behind one; in
   // evaluation as well: fusing comes first, then the dropout is gone.
   EXPECT_EQ(CountOps(plan, OpKind::kNormReluConv), 2 * 12);

@@ -219,6 +219,29 @@ TEST(Plan, OfTheModelsIsWithinTwoPercentOfTheLowerBound) {
   }
 }
 
+// Fused, the sum is written in place of the residual; here that is also what
+// the convolution reads.
+TEST(Plan, NoConvolutionIsWrittenOverItsOwnInput) {
+  Network net("own_input", 2);
+  ValueId x = net.Images({.channels = 1, .height = 8, .width = 8});
+  x = net.Conv2d("stem", x, {.channels = 2});
+  for (const char* name : {"a", "b"}) {
+    const std::string block = name;
+    const ValueId y = net.Relu(net.BatchNorm(block + ".bn", x));
+    x = net.Add(net.Conv2d(block + ".conv", y, {.channels = 2}), x);
+  }
+  const Result<Model> model =
+      net.Finish(net.Linear("fc", net.GlobalAveragePool(x), 3));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  for (const char* checkpoint : {"none", "every-1", "sqrt", "auto"}) {
+    SCOPED_TRACE(checkpoint);
+    const Result<Plan> plan =
+        MakeClosestPlan(*model, {.checkpoint = checkpoint, .budget = 0});
+    ASSERT_TRUE(plan.ok());
+    EXPECT_TRUE(ValidatePlan(*plan).ok()) << ValidatePlan(*plan).message();
+  }
+}
+
 TEST(Plan, InPlaceNeedsLessThanNothingInPlace) {
   const Result<Model> model = BuildModel("cnn", {.batch = 32});
   ASSERT_TRUE(model.ok());

@@ -22,10 +22,11 @@ Result<std::vector<ValueSpec>> Dropout::Infer(
   constexpr int64_t kMaxBlocks = int64_t{1} << 32;
   if (kernels::DropoutBlocks(x.shape[0], x.shape.elements_from(1)) >
       kMaxBlocks) {
-    return Status::Usage(fmt::format("{} has more values than random numbers "
-                                     "can be told apart for; use a smaller "
-                                     "batch",
-                                     x.shape.ToString()));
+    return Status::Usage(
+        fmt::format("{} has more values than random numbers "
+                    "can be told apart for; use a smaller "
+                    "batch",
+                    x.shape.ToString()));
   }
   return std::vector<ValueSpec>{x};
 }

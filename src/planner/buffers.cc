@@ -99,22 +99,6 @@ std::vector<Interval> FindLives(const Program& program,
   return lives;
 }
 
-// Whether the op may write the pair's output over all of its inputs that lie
-// where the pair's does: a convolution may read elsewhere what it also adds.
-bool MayWriteOver(const Op& op, const InPlacePair& pair,
-                  const SharedBytes& shared) {
-  const std::vector<InPlacePair> allowed = op.def->InPlace();
-  const uint32_t bytes = shared.Find(op.inputs[pair.input].i);
-  for (uint32_t i = 0; i < op.inputs.size(); ++i) {
-    if (i == pair.input || shared.Find(op.inputs[i].i) != bytes) continue;
-    const auto is_same = [&](const InPlacePair& other) {
-      return other.input == i && other.output == pair.output;
-    };
-    if (std::none_of(allowed.begin(), allowed.end(), is_same)) return false;
-  }
-  return true;
-}
-
 // Lets each output take the bytes of an input that its op reads last.
 void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
                 bool inplace, SharedBytes& shared) {
@@ -128,7 +112,11 @@ void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
     if (!inplace) continue;
     uint32_t taken_inputs = 0;
     uint32_t placed_outputs = 0;
-    for (const InPlacePair& pair : op.def->InPlace()) {
+    const std::vector<InPlacePair> pairs = op.def->InPlace();
+    if (pairs.empty()) continue;
+    std::vector<ValueId> bytes_read;
+    for (ValueId v : op.inputs) bytes_read.push_back({shared.Find(v.i)});
+    for (const InPlacePair& pair : pairs) {
       if (((taken_inputs >> pair.input) & 1) != 0) continue;
       if (((placed_outputs >> pair.output) & 1) != 0) continue;
       const ValueId in = op.inputs[pair.input];
@@ -136,11 +124,11 @@ void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
       if (graph.value(in).spec.bytes() != graph.value(out).spec.bytes()) {
         continue;
       }
+      if (!MayOverwrite(bytes_read, pairs, pair)) continue;
       // What earlier microbatches gave is already in its place.
       if (shared.LifeOf(out.i).begin < t) continue;
       // Nobody may read the old bytes after this op.
       if (shared.IsPinned(in.i) || shared.LifeOf(in.i).end != t + 1) continue;
-      if (!MayWriteOver(op, pair, shared)) continue;
       shared.Join(in.i, out.i);
       taken_inputs |= 1u << pair.input;
       placed_outputs |= 1u << pair.output;
@@ -164,6 +152,19 @@ void KeepApart(std::span<const ScheduledOp> schedule,
 }
 
 }  // namespace
+
+bool MayOverwrite(std::span<const ValueId> inputs,
+                  std::span<const InPlacePair> pairs, const InPlacePair& pair) {
+  for (uint32_t k = 0; k < inputs.size(); ++k) {
+    if (k == pair.input || inputs[k] != inputs[pair.input]) continue;
+    const bool may =
+        std::any_of(pairs.begin(), pairs.end(), [&](const InPlacePair& other) {
+          return other.input == k && other.output == pair.output;
+        });
+    if (!may) return false;
+  }
+  return true;
+}
 
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
                       std::vector<ScheduledOp>& schedule) {

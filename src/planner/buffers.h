@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "graph/op.h"
 #include "planner/program.h"
 #include "thimble/plan.h"
 
@@ -28,5 +30,12 @@ struct BufferSet {
 // training or of evaluation.
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
                       std::vector<ScheduledOp>& schedule);
+
+// Whether an op with these inputs may use one of its in-place pairs: not where
+// it reads the same bytes as another input too, unless it may overwrite that as
+// well. (A convolution may be added to a residual in place, but not to its own
+// input.)
+bool MayOverwrite(std::span<const ValueId> inputs,
+                  std::span<const InPlacePair> pairs, const InPlacePair& pair);
 
 }  // namespace thimble::planner

@@ -169,10 +169,10 @@ TEST(Cli, PlanJsonKeepsItsContract) {
       EXPECT_EQ(plan["fits"], true);
       EXPECT_GE(plan["flops"]["ratio"], 1.0);  // prologues run twice
       EXPECT_LE(plan["flops"]["ratio"], 1.01);
-      for (const char* key : {"model", "batch", "microbatch", "precision",
-                              "nonzero", "checkpoint", "threads", "paper_bytes",
-                              "paper_flops_ratio", "peak_op", "inplace",
-                              "sharing", "fuse"}) {
+      for (const char* key :
+           {"model", "batch", "microbatch", "precision", "nonzero",
+            "checkpoint", "threads", "paper_bytes", "paper_flops_ratio",
+            "peak_op", "inplace", "sharing", "fuse"}) {
         EXPECT_TRUE(plan.contains(key)) << key;
       }
     }
@@ -238,10 +238,10 @@ TEST(Cli, MemoryOptimisationsCanBeSwitchedOffForTheSameWeights) {
   const auto train = [](const Args& more) {
     TestFolder folder;
     const std::string log = folder.File("log.jsonl");
-    const CliResult result = RunCli(
-        Args{"train", "cnn", "--data", "synthetic", "--batch", "10", "--steps",
-             "3", "--threads", "1", "--json", "--log", log} +
-        more);
+    const CliResult result =
+        RunCli(Args{"train", "cnn", "--data", "synthetic", "--batch", "10",
+                    "--steps", "3", "--threads", "1", "--json", "--log", log} +
+               more);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     const std::string text = ReadTestFile(log);
     Json both = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
@@ -279,9 +279,8 @@ TEST(Cli, TrainsWithDropoutsAndEvaluatesWithout) {
         RunCli({"train", "mlp", "--data", "synthetic", "--steps", "2",
                 "--dropout", rate, "--out", folder.File(rate), "--json"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
-    const CliResult tested =
-        RunCli({"eval", "--from", folder.File(rate), "--data", "synthetic",
-                "--json"});
+    const CliResult tested = RunCli(
+        {"eval", "--from", folder.File(rate), "--data", "synthetic", "--json"});
     ASSERT_EQ(tested.exit_code, 0) << tested.err;
     EXPECT_EQ(Json::parse(tested.out)["test_accuracy"],
               Json::parse(result.out)["test_accuracy"]);

@@ -22,10 +22,9 @@ using Args = std::vector<std::string>;
 
 // Epochs of 64 steps.
 Args TrainArgs(const std::string& dir, const char* epochs) {
-  return {"train", "mlp",      "--data", "synthetic", "--batch",
-          "64",    "--epochs", epochs,   "--threads", "2",
-          "--out", dir,        "--json", "--dropout", "0.2",
-          "--augment", "crop-flip"};
+  return {"train",    "mlp",       "--data",    "synthetic", "--batch",  "64",
+          "--epochs", epochs,      "--threads", "2",         "--out",    dir,
+          "--json",   "--dropout", "0.2",       "--augment", "crop-flip"};
 }
 
 Json Finish(Args args) {

@@ -32,8 +32,8 @@ HWY_INLINE void MulWide(VBits a, VBits m, VBits& high, VBits& low) {
   const DBits d;
   const hn::Repartition<uint64_t, DBits> d64;
   const auto even = hn::MulEven(a, m);
-  const auto odd = hn::MulEven(
-      hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, a))), m);
+  const auto odd =
+      hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, a))), m);
   high = hn::OddEven(hn::BitCast(d, odd),
                      hn::BitCast(d, hn::ShiftRight<32>(even)));
   low =
@@ -78,11 +78,10 @@ void DropoutGroupOf(const DropoutMask& mask, uint32_t first_block, size_t n,
   const auto rate = hn::Set(d, mask.rate * 0x1p24f);
   const auto scale = hn::Set(d, mask.scale());
   for (size_t lane = 0; lane < kDropoutBlocks; lane += lanes) {
-    VBits bits[4] = {
-        hn::Iota(du, first_block + static_cast<uint32_t>(lane)),
-        hn::Set(du, static_cast<uint32_t>(mask.step)),
-        hn::Set(du, static_cast<uint32_t>(mask.step >> 32)),
-        hn::Set(du, mask.stream)};
+    VBits bits[4] = {hn::Iota(du, first_block + static_cast<uint32_t>(lane)),
+                     hn::Set(du, static_cast<uint32_t>(mask.step)),
+                     hn::Set(du, static_cast<uint32_t>(mask.step >> 32)),
+                     hn::Set(du, mask.stream)};
     PhiloxLanes(static_cast<uint32_t>(mask.seed),
                 static_cast<uint32_t>(mask.seed >> 32), bits);
     for (size_t word = 0; word < 4; ++word) {

@@ -3,15 +3,17 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "planner/checkpoint/chain.h"
 #include "planner/checkpoint/chain_front.h"
 #include "planner/checkpoint/checkpoint.h"
+#include "planner/checkpoint/edit_runs.h"
+#include "planner/checkpoint/exact_front.h"
 #include "planner/checkpoint/rewrite.h"
 #include "planner/checkpoint/script.h"
+#include "planner/checkpoint/script_meter.h"
 #include "planner/checkpoint/stage_costs.h"
 #include "planner/checkpoint/strategy.h"
 #include "planner/checkpoint/two_pass_costs.h"
@@ -21,6 +23,10 @@
 namespace thimble::planner {
 namespace {
 
+// Of the exact search, which small programs end within milliseconds and large
+// ones would not end at all.
+constexpr size_t kMaxItems = 20;
+constexpr size_t kMaxStates = 400'000;
 // Longer chains are merged to this many stages.
 constexpr size_t kMaxStages = 64;
 // A short chain's fronts are hardly thinned.
@@ -31,6 +37,11 @@ constexpr int kMaxNumberInNames = 4;
 // Of networks with thousands of steps, what runs them over and over would take
 // longer to plan than it is worth.
 constexpr size_t kMaxScript = 20'000;
+constexpr size_t kMaxTimesLonger = 2;
+// How many candidates with fewer bytes are tried where bytes are left over, and
+// the ops of all scripts that are measured for it.
+constexpr size_t kNeighbours = 3;
+constexpr size_t kMaxMeasured = 2'000'000;
 
 class FrontScript {
  public:
@@ -80,9 +91,13 @@ class Alternatives::Chooser {
   Chooser(const Program& program, const PlanOptions& options)
       : program_(program),
         options_(options),
+        meter_(program, options),
+        shortest_(
+            program.phases[static_cast<size_t>(Phase::kMicrobatch)].size()),
         chain_(MergeStages(FindChain(program), kMaxStages)) {
     AddNamed();
     AddFront(MeasureChain(program_, chain_, options_));
+    if (!AddExact()) AddShorter();
     if (options_.two_pass) AddTwoPass();
     // The least work first; of equals, the fewest bytes.
     std::stable_sort(candidates_.begin(), candidates_.end(),
@@ -124,6 +139,10 @@ class Alternatives::Chooser {
     return candidate.placement->bytes;
   }
 
+  size_t size() const { return candidates_.size(); }
+  size_t LiveBytesOf(size_t index) const {
+    return candidates_[index].most_live;
+  }
   int64_t FlopsOf(size_t index) const { return candidates_[index].work; }
 
   const std::string& NameOf(size_t index) const {
@@ -155,22 +174,20 @@ class Alternatives::Chooser {
   }
 
   void Add(Script script, std::string name = "auto") {
-    if (script.size() > kMaxScript && !candidates_.empty()) return;
-    if (!seen_.insert(Key(script)).second) return;
-    const Program rewritten = Rewrite(program_, script);
+    const size_t most = std::max(kMaxScript, kMaxTimesLonger * shortest_);
+    if (script.size() > most && !candidates_.empty()) return;
+    const ScriptCosts costs = meter_.Measure(script);
+    const auto is_same = [&](const Candidate& other) {
+      return other.work == costs.flops && other.most_live == costs.most_live &&
+             other.script == script;
+    };
+    if (std::any_of(candidates_.begin(), candidates_.end(), is_same)) return;
     Candidate candidate;
     candidate.name = std::move(name);
-    candidate.work = CountFlops(rewritten.graph, MakeSchedule(rewritten)).step;
-    candidate.most_live = MostLiveBytes(rewritten, options_);
+    candidate.work = costs.flops;
+    candidate.most_live = costs.most_live;
     candidate.script = std::move(script);
     candidates_.push_back(std::move(candidate));
-  }
-
-  static std::vector<uint32_t> Key(const Script& script) {
-    std::vector<uint32_t> key;
-    key.reserve(script.size());
-    for (OpId op : script) key.push_back(op.i);
-    return key;
   }
 
   void AddNamed() {
@@ -183,7 +200,7 @@ class Alternatives::Chooser {
                     "recursive-" + number, "residual-" + number + "*"});
     }
     for (const std::string& name : names) {
-      Add(ScriptOf(program_, chain, *ParseStrategy(name), options_), name);
+      Add(ScriptOf(program_, chain, *ParseStrategy(name), meter_), name);
     }
   }
 
@@ -192,7 +209,54 @@ class Alternatives::Chooser {
                                                 ? kPointsOfShortChain
                                                 : kPointsOfLongChain);
     for (const FrontPoint& point : front.All()) {
-      Add(FrontScript(program_, chain_, measured, front).Write(point));
+      const Script script =
+          FrontScript(program_, chain_, measured, front).Write(point);
+      Add(DelayRuns(program_, meter_, script));
+      Add(script);
+    }
+  }
+
+  // Whether that is all there is.
+  bool AddExact() {
+    ExactFront front = FindExactFront(program_, meter_, kMaxItems, kMaxStates);
+    for (Script& script : front.scripts) Add(std::move(script));
+    return front.is_whole;
+  }
+
+  // Indices of those that no other beats, fewest bytes first.
+  std::vector<size_t> Front() const {
+    std::vector<size_t> order(candidates_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      const Candidate& x = candidates_[a];
+      const Candidate& y = candidates_[b];
+      return x.most_live != y.most_live ? x.most_live < y.most_live
+                                        : x.work < y.work;
+    });
+    std::vector<size_t> front;
+    for (size_t i : order) {
+      if (front.empty() ||
+          candidates_[i].work < candidates_[front.back()].work) {
+        front.push_back(i);
+      }
+    }
+    return front;
+  }
+
+  // Bytes that no other candidate has a use for, given to those that take
+  // fewer.
+  void AddShorter() {
+    const std::vector<size_t> front = Front();
+    size_t measured = 0;
+    for (size_t i = 0; i + 1 < front.size(); ++i) {
+      const size_t limit = candidates_[front[i + 1]].most_live - 1;
+      for (size_t j = i + 1; j-- > 0 && i - j < kNeighbours;) {
+        const Script script = candidates_[front[j]].script;
+        const size_t again = script.size() - shortest_;
+        measured += again * script.size();
+        if (measured > kMaxMeasured) return;
+        Add(LeaveOutRuns(program_, meter_, script, limit));
+      }
     }
   }
 
@@ -223,9 +287,10 @@ class Alternatives::Chooser {
 
   const Program& program_;
   const PlanOptions& options_;
-  Chain chain_;  // of a bounded number of stages
+  ScriptMeter meter_;
+  size_t shortest_;  // ops of a script in which nothing runs again
+  Chain chain_;      // of a bounded number of stages
   std::vector<Candidate> candidates_;
-  std::set<std::vector<uint32_t>> seen_;
 };
 
 Alternatives::Alternatives(Program program, const PlanOptions& options)
@@ -245,6 +310,12 @@ std::optional<size_t> Alternatives::FewestBytesBelow(uint64_t limit,
 }
 
 size_t Alternatives::ArenaOf(size_t index) { return chooser_->ArenaOf(index); }
+
+size_t Alternatives::size() const { return chooser_->size(); }
+
+size_t Alternatives::LiveBytesOf(size_t index) const {
+  return chooser_->LiveBytesOf(index);
+}
 
 int64_t Alternatives::FlopsOf(size_t index) const {
   return chooser_->FlopsOf(index);

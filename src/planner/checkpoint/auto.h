@@ -41,6 +41,9 @@ class Alternatives {
   std::optional<size_t> FewestBytesBelow(
       uint64_t limit, int64_t flops = std::numeric_limits<int64_t>::max());
 
+  size_t size() const;
+  // The most that are live at one time: no arena is below it.
+  size_t LiveBytesOf(size_t index) const;
   size_t ArenaOf(size_t index);
   // Of forward and backward of one microbatch.
   int64_t FlopsOf(size_t index) const;

@@ -39,7 +39,7 @@ Script WithoutRecomputation(const Program& program) {
 }  // namespace
 
 Script ScriptOf(const Program& program, const Chain& chain,
-                const Strategy& strategy, const PlanOptions& options) {
+                const Strategy& strategy, ScriptMeter& meter) {
   if (strategy.kind == Strategy::Kind::kNone) {
     return WithoutRecomputation(program);
   }
@@ -47,8 +47,7 @@ Script ScriptOf(const Program& program, const Chain& chain,
     return WithoutNorms(program, chain);
   }
   const auto bytes = [&](const SegmentPlan& plan) {
-    return MostLiveBytes(Rewrite(program, WriteScript(program, chain, plan)),
-                         options);
+    return meter.Measure(WriteScript(program, chain, plan)).most_live;
   };
   return WriteScript(program, chain,
                      CutIntoSegments(program, chain, strategy, bytes));
@@ -59,7 +58,8 @@ Program ApplyStrategy(Program program, const Strategy& strategy,
   if (!options.training) return program;
   if (strategy.kind != Strategy::Kind::kNone) {
     const Chain chain = FindChain(program);
-    program = Rewrite(program, ScriptOf(program, chain, strategy, options));
+    ScriptMeter meter(program, options);
+    program = Rewrite(program, ScriptOf(program, chain, strategy, meter));
   }
   if (!options.two_pass) return program;
   return WithLowestTwoPassPeak(std::move(program), options);

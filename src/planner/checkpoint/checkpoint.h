@@ -6,15 +6,16 @@
 
 #include "planner/checkpoint/chain.h"
 #include "planner/checkpoint/script.h"
+#include "planner/checkpoint/script_meter.h"
 #include "planner/checkpoint/strategy.h"
 #include "planner/program.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {
 
-// REQUIRES: strategy is not kAuto.
+// REQUIRES: strategy is not kAuto. The meter is the program's.
 Script ScriptOf(const Program& program, const Chain& chain,
-                const Strategy& strategy, const PlanOptions& options);
+                const Strategy& strategy, ScriptMeter& meter);
 
 // The program with what `strategy` recomputes written out as ops. REQUIRES:
 // strategy is not kAuto, for which Alternatives chooses.

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/workspace.h"
 #include "graph/op.h"
+#include "planner/buffers.h"
 
 namespace thimble::planner {
 namespace {
@@ -168,7 +169,9 @@ class DryRun {
       }
       if (!options_.inplace) continue;
       uint32_t placed = 0;
-      for (const InPlacePair& pair : op.def->InPlace()) {
+      const std::vector<InPlacePair> pairs = op.def->InPlace();
+      for (const InPlacePair& pair : pairs) {
+        if (!MayOverwrite(op.inputs, pairs, pair)) continue;
         const ValueId in = op.inputs[pair.input];
         const ValueId out = op.outputs[pair.output];
         if (((placed >> pair.output) & 1) != 0 || !IsKnown(in) ||

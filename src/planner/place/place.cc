@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "planner/place/canonical.h"
 #include "planner/place/reduce.h"
 
 namespace thimble::planner {
@@ -26,6 +27,9 @@ constexpr uint64_t kMaxRepairs = 400;
 constexpr uint64_t kMoveWork = 5'000'000;
 constexpr uint64_t kMovesPerBuffer = 400;
 constexpr size_t kFewBuffers = 16;
+// A search through all placements: for so many buffers, in looks as above.
+constexpr size_t kMostBuffersToSearch = 100;
+constexpr uint64_t kSearchWork = 20'000'000;
 // More pairs would take more memory to list than they save time.
 constexpr uint64_t kMaxPairs = 8'000'000;
 
@@ -182,6 +186,11 @@ class Portfolio {
 
   Placement Run() {
     std::vector<Attempt> attempts = Start();
+    if (!IsDone() && requests_.size() <= kMostBuffersToSearch) {
+      const uint64_t pairs = requests_.size() * requests_.size();
+      auto found = PlaceCanonically(requests_, enough_, kSearchWork / pairs);
+      if (found.has_value()) return *std::move(found);
+    }
     if (!IsDone() && CountPairs(requests_) <= kMaxPairs) {
       Search(std::move(attempts));
     }

@@ -40,9 +40,10 @@ Placement PlaceInOrder(std::span<const BufferRequest> requests,
                        std::span<const uint32_t> order, Fit fit);
 
 // Reduces the problem (reduce.h), then takes the best of a portfolio for what
-// is left: several orders with both fits; while above the lower bound, a
-// bounded number of repairs of each, which place the buffers at the top
-// earlier, and then of single moves in the best order. Deterministic.
+// is left: several orders with both fits; while above the lower bound, for few
+// buffers a search through all placements (canonical.h); then a bounded number
+// of repairs of each order, which place the buffers at the top earlier, and of
+// single moves in the best one. Deterministic.
 Placement PlacePortfolio(std::span<const BufferRequest> requests);
 
 }  // namespace thimble::planner

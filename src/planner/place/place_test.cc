@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "planner/place/canonical.h"
 #include "planner/place/reduce.h"
 
 namespace thimble::planner {
@@ -196,6 +197,19 @@ TEST(Place, IsCloseToTheOptimumOfSixBuffers) {
   RecordProperty("missed", std::to_string(missed));
   RecordProperty("gap", std::to_string(gap));
   EXPECT_EQ(missed, 0u) << "of " << kProblems << ", gap " << gap;
+}
+
+TEST(PlaceCanonically, FindsWhatThereIsAndNothingElse) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const Requests requests = RandomRequests(seed, 6, 6, 4);
+    const size_t optimum = Optimum(requests);
+    const auto found = PlaceCanonically(requests, optimum, 100'000);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->bytes, optimum);
+    ExpectNoOverlap(requests, *found);
+    EXPECT_FALSE(PlaceCanonically(requests, optimum - 1, 100'000).has_value());
+  }
 }
 
 TEST(Place, OfManyRandomBuffersIsSoundAndTheSameEachTime) {

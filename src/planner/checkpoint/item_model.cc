@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/checkpoint/item_model.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "planner/checkpoint/chain.h"
+
+namespace thimble::planner {
+
+ItemModel::ItemModel(const Program& program, const ScriptMeter& meter)
+    : program_(program),
+      meter_(meter),
+      ops_(program.phases[static_cast<size_t>(Phase::kMicrobatch)]) {
+  fits_ = ops_.size() < kMaxPositions && FindItems();
+  if (!fits_) return;
+  FindFixedLives();
+  MakeSteps();
+  FindNeeds();
+}
+
+// False where there are too many, or a view is of another kind than what is
+// viewed.
+bool ItemModel::FindItems() {
+  item_of_.assign(program_.graph.values().size(), kNoItem);
+  base_of_.resize(program_.graph.values().size());
+  const auto add = [&](ValueId v) {
+    item_of_[v.i] = static_cast<uint32_t>(bytes_.size());
+    bytes_.push_back(meter_.BytesOf(v));
+  };
+  for (ValueId v : {program_.train.images, program_.train.labels}) {
+    base_of_[v.i] = v.i;
+    inputs_ |= ItemBit(bytes_.size());
+    add(v);
+  }
+  for (OpId op : ops_) {
+    const OpRun& run = meter_.First(op);
+    for (ValueId v : run.outputs) {
+      base_of_[v.i] = v.i;
+      if (run.is_view) {
+        const ValueId in = run.inputs[0];
+        if (meter_.IsLasting(in) || meter_.IsLasting(v) ||
+            IsItem(in) != IsRecomputable(program_, v)) {
+          return false;
+        }
+        base_of_[v.i] = base_of_[in.i];
+        item_of_[v.i] = item_of_[in.i];
+      } else if (IsRecomputable(program_, v)) {
+        if (bytes_.size() == kMaxItems) return false;
+        add(v);
+      }
+    }
+  }
+  return true;
+}
+
+void ItemModel::FindFixedLives() {
+  last_.assign(program_.graph.values().size(), 0);
+  for (size_t p = 0; p < ops_.size(); ++p) {
+    const OpRun& run = meter_.First(ops_[p]);
+    for (ValueId v : run.inputs) last_[base_of_[v.i]] = p;
+    for (ValueId v : run.outputs) last_[base_of_[v.i]] = p;
+  }
+  for (OpId op : ops_) {
+    for (ValueId v : meter_.First(op).outputs) {
+      if (meter_.IsReadLater(v)) last_[base_of_[v.i]] = ops_.size();
+    }
+  }
+  std::vector<int64_t> change(ops_.size() + 1, 0);
+  for (size_t p = 0; p < ops_.size(); ++p) {
+    const OpRun& run = meter_.First(ops_[p]);
+    if (run.is_view) continue;
+    for (ValueId v : run.outputs) {
+      if (IsItem(v) || meter_.IsLasting(v)) continue;
+      // From behind its own op to its last reader.
+      change[p + 1] += meter_.BytesOf(v);
+      if (last_[v.i] < ops_.size()) {
+        change[last_[v.i] + 1] -= meter_.BytesOf(v);
+      }
+    }
+  }
+  int64_t live = meter_.lasting_bytes();
+  for (int64_t c : change) fixed_.push_back(live += c);
+}
+
+void ItemModel::MakeSteps() {
+  maker_.resize(items());
+  for (size_t p = 0; p < ops_.size(); ++p) {
+    first_.push_back(MakeStep(p, meter_.First(ops_[p]), /*is_first=*/true));
+    const OpOrigin::Part part = program_.origins[ops_[p].i].part;
+    if (part != OpOrigin::Part::kForward) continue;
+    ItemStep step = MakeStep(p, meter_.Again(ops_[p]), /*is_first=*/false);
+    // Statistics and the loss are computed once, views are made when needed.
+    if (step.writes == 0) continue;
+    for (size_t k = 0; k < items(); ++k) {
+      if ((step.writes & ItemBit(k)) != 0) maker_[k] = again_.size();
+    }
+    again_.push_back(std::move(step));
+    again_from_.push_back(p + 1);
+  }
+}
+
+ItemStep ItemModel::MakeStep(size_t position, const OpRun& run,
+                             bool is_first) const {
+  ItemStep step{.op = ops_[position],
+                .reads = ItemsOf(run.inputs),
+                .scratch = run.scratch,
+                .flops = is_first ? 0 : run.flops};
+  if (run.is_view) return step;
+  step.writes = ItemsOf(run.outputs);
+  for (ValueId v : run.outputs) {
+    if (!meter_.IsLasting(v)) step.made += meter_.BytesOf(v);
+  }
+  for (const InPlacePair& pair : run.in_place) {
+    const ValueId in = run.inputs[pair.input];
+    const bool dies = is_first && last_[base_of_[in.i]] == position;
+    if (!IsItem(in) && !dies) continue;
+    step.overwrites.push_back({pair, meter_.BytesOf(run.outputs[pair.output]),
+                               IsItem(in) ? ItemBit(item_of_[in.i]) : 0});
+  }
+  return step;
+}
+
+void ItemModel::FindNeeds() {
+  const size_t n = ops_.size();
+  std::vector<ItemSet> made(n + 1, inputs_);
+  for (size_t p = 0; p < n; ++p) made[p + 1] = made[p] | first_[p].writes;
+  read_.resize(n + 1);
+  useful_.resize(n + 1);
+  ItemSet read = 0;
+  for (size_t p = n + 1; p-- > 0;) {
+    if (p < n) read |= first_[p].reads;
+    read_[p] = read & made[p];
+    useful_[p] = read_[p];
+    for (size_t k = items(); k-- > 0;) {
+      if ((useful_[p] & ~inputs_ & ItemBit(k)) == 0) continue;
+      useful_[p] |= again_[maker_[k]].reads;
+    }
+  }
+}
+
+std::span<const ItemStep> ItemModel::Again(size_t position) const {
+  const auto end =
+      std::upper_bound(again_from_.begin(), again_from_.end(), position);
+  return {again_.data(), static_cast<size_t>(end - again_from_.begin())};
+}
+
+std::optional<int64_t> ItemModel::WorkToCome(size_t position,
+                                             ItemSet there) const {
+  ItemSet missing = read_[position] & ~there;
+  int64_t work = 0;
+  // Items are numbered as they are made: what one is made of has lower numbers.
+  while (missing != 0) {
+    const size_t item = 63 - static_cast<size_t>(std::countl_zero(missing));
+    if ((inputs_ & ItemBit(item)) != 0) return std::nullopt;
+    const ItemStep& step = again_[maker_[item]];
+    work += step.flops;
+    missing &= ~step.writes;
+    missing |= step.reads & ~there;
+  }
+  return work;
+}
+
+int64_t ItemModel::BytesWhile(size_t position, const ItemStep& step,
+                              ItemSet there) const {
+  return fixed_[position] + BytesOf(there) + step.made + step.scratch;
+}
+
+int64_t ItemModel::OverwrittenBytes(const ItemStep& step, ItemSet after) {
+  int64_t bytes = 0;
+  uint32_t taken = 0;
+  uint32_t placed = 0;
+  for (const ItemStep::Overwrite& o : step.overwrites) {
+    if (((taken >> o.pair.input) & 1) != 0) continue;
+    if (((placed >> o.pair.output) & 1) != 0) continue;
+    if ((o.item & after) != 0) continue;
+    taken |= 1u << o.pair.input;
+    placed |= 1u << o.pair.output;
+    bytes += o.bytes;
+  }
+  return bytes;
+}
+
+int64_t ItemModel::LeastBytes() const {
+  int64_t least = meter_.other_phases();
+  for (size_t p = 0; p < first_.size(); ++p) {
+    // Inputs that are read later cannot be made again.
+    const ItemSet waiting = inputs_ & read_[p + 1];
+    least =
+        std::max(least, BytesWhile(p, first_[p], first_[p].reads | waiting) -
+                            OverwrittenBytes(first_[p], waiting));
+  }
+  return least;
+}
+
+ItemSet ItemModel::ItemsOf(std::span<const ValueId> values) const {
+  ItemSet set = 0;
+  for (ValueId v : values) {
+    if (IsItem(v)) set |= ItemBit(item_of_[v.i]);
+  }
+  return set;
+}
+
+int64_t ItemModel::BytesOf(ItemSet set) const {
+  int64_t bytes = 0;
+  for (; set != 0; set &= set - 1) {
+    bytes += bytes_[static_cast<size_t>(std::countr_zero(set))];
+  }
+  return bytes;
+}
+
+}  // namespace thimble::planner

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/place/canonical.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace thimble::planner {
+namespace {
+
+class CanonicalSearch {
+ public:
+  CanonicalSearch(std::span<const BufferRequest> requests, size_t limit,
+                  uint64_t most_tries)
+      : requests_(requests), limit_(limit), tries_(most_tries) {
+    std::vector<uint32_t> begins;
+    for (const BufferRequest& r : requests) begins.push_back(r.live.begin);
+    std::sort(begins.begin(), begins.end());
+    begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
+    // Live bytes grow where a buffer begins: no other moment matters.
+    const auto moment = [&](uint32_t time) {
+      return static_cast<size_t>(
+          std::lower_bound(begins.begin(), begins.end(), time) -
+          begins.begin());
+    };
+    top_.resize(begins.size());
+    to_come_.resize(begins.size());
+    for (const BufferRequest& r : requests) {
+      lives_.push_back({moment(r.live.begin), moment(r.live.end)});
+      for (size_t m = lives_.back().begin; m < lives_.back().end; ++m) {
+        to_come_[m] += r.bytes;
+      }
+    }
+    offsets_.assign(requests.size(), kNotPlaced);
+  }
+
+  std::optional<Placement> Run() {
+    if (!Extend(0)) return std::nullopt;
+    Placement placement{.offsets = offsets_};
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      placement.bytes =
+          std::max(placement.bytes, offsets_[i] + requests_[i].bytes);
+    }
+    return placement;
+  }
+
+ private:
+  static constexpr size_t kNotPlaced = SIZE_MAX;
+
+  struct Moments {
+    size_t begin, end;
+  };
+  struct Choice {
+    size_t offset;
+    uint32_t buffer;
+  };
+
+  // Places all that are left. Looks at the lowest moment: one of those that
+  // live at it stands there, or nobody does.
+  bool Extend(size_t placed) {
+    if (placed == requests_.size()) return true;
+    if (!CanStillFit()) return false;
+    const size_t lowest = LowestMoment();
+    size_t higher = kNotPlaced;  // where somebody could stand instead
+    for (uint32_t i : LivingAt(lowest)) {
+      const size_t on = Below(i);
+      if (on > top_[lowest]) {
+        higher = std::min(higher, on);
+        continue;
+      }
+      if (tries_ == 0) return false;
+      --tries_;
+      const Choice choice{on, i};
+      const std::vector<size_t> before = Put(choice);
+      if (Extend(placed + 1)) return true;
+      Take(choice, before);
+    }
+    if (higher == kNotPlaced || tries_ == 0) return false;
+    --tries_;
+    const size_t before = std::exchange(top_[lowest], higher);
+    if (Extend(placed)) return true;
+    top_[lowest] = before;
+    return false;
+  }
+
+  bool CanStillFit() const {
+    for (size_t m = 0; m < top_.size(); ++m) {
+      if (to_come_[m] > 0 && top_[m] + to_come_[m] > limit_) return false;
+    }
+    return true;
+  }
+
+  // Of those at which something is still to come.
+  size_t LowestMoment() const {
+    size_t lowest = kNotPlaced;
+    for (size_t m = 0; m < top_.size(); ++m) {
+      if (to_come_[m] == 0) continue;
+      if (lowest == kNotPlaced || top_[m] < top_[lowest]) lowest = m;
+    }
+    return lowest;
+  }
+
+  size_t Below(uint32_t i) const {
+    size_t top = 0;
+    for (size_t m = lives_[i].begin; m < lives_[i].end; ++m) {
+      top = std::max(top, top_[m]);
+    }
+    return top;
+  }
+
+  // Not placed yet; the longest life first, of equals the largest. Of those
+  // that are alike, one.
+  std::vector<uint32_t> LivingAt(size_t moment) const {
+    std::vector<uint32_t> living;
+    for (uint32_t i = 0; i < requests_.size(); ++i) {
+      const Moments& life = lives_[i];
+      if (offsets_[i] == kNotPlaced && life.begin <= moment &&
+          moment < life.end) {
+        living.push_back(i);
+      }
+    }
+    const auto key = [this](uint32_t i) {
+      const Moments& life = lives_[i];
+      return std::tuple(life.end - life.begin, requests_[i].bytes, life.begin);
+    };
+    std::stable_sort(living.begin(), living.end(),
+                     [&](uint32_t a, uint32_t b) { return key(a) > key(b); });
+    living.erase(
+        std::unique(living.begin(), living.end(),
+                    [&](uint32_t a, uint32_t b) { return key(a) == key(b); }),
+        living.end());
+    return living;
+  }
+
+  // Returns the tops that it covers.
+  std::vector<size_t> Put(const Choice& choice) {
+    const auto [begin, end] = lives_[choice.buffer];
+    const size_t bytes = requests_[choice.buffer].bytes;
+    std::vector<size_t> before;
+    for (size_t m = begin; m < end; ++m) {
+      before.push_back(top_[m]);
+      top_[m] = choice.offset + bytes;
+      to_come_[m] -= bytes;
+    }
+    offsets_[choice.buffer] = choice.offset;
+    return before;
+  }
+
+  void Take(const Choice& choice, const std::vector<size_t>& before) {
+    const auto [begin, end] = lives_[choice.buffer];
+    for (size_t m = begin; m < end; ++m) {
+      top_[m] = before[m - begin];
+      to_come_[m] += requests_[choice.buffer].bytes;
+    }
+    offsets_[choice.buffer] = kNotPlaced;
+  }
+
+  std::span<const BufferRequest> requests_;
+  size_t limit_;
+  uint64_t tries_;              // left
+  std::vector<Moments> lives_;  // per buffer
+  std::vector<size_t> offsets_;
+  std::vector<size_t> top_;      // per moment: end of the highest buffer
+  std::vector<size_t> to_come_;  // per moment: bytes that are not placed yet
+};
+
+}  // namespace
+
+std::optional<Placement> PlaceCanonically(
+    std::span<const BufferRequest> requests, size_t limit,
+    uint64_t most_tries) {
+  return CanonicalSearch(requests, limit, most_tries).Run();
+}
+
+}  // namespace thimble::planner

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An exhaustive search for a placement within a limit, for few buffers. Every
+// placement can be pushed down until each buffer stands on another one or on
+// the bottom, without a change of which is below which. So it is enough to look
+// at the lowest moment of the skyline: one of the buffers that live there stands
+// on it, or the place is lost up to where one could stand.
+//
+//   ┌───┐ ?     Nothing on the right: then d, which lives there and under c,
+//   │ c │       starts where c ends. Where what is lost and the buffers still
+//   ├───┴──┐    to come exceed the limit, the search turns back.
+//   │  b   │
+//   └──────┘
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "planner/place/place.h"
+
+namespace thimble::planner {
+
+// A placement of at most `limit` bytes. Nothing where there is none, or where
+// none was found by placing buffers `most_tries` times. Deterministic.
+std::optional<Placement> PlaceCanonically(
+    std::span<const BufferRequest> requests, size_t limit, uint64_t most_tries);
+
+}  // namespace thimble::planner
