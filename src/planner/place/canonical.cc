@@ -62,13 +62,14 @@ class CanonicalSearch {
     if (placed == requests_.size()) return true;
     if (!CanStillFit()) return false;
     const size_t lowest = LowestMoment();
-    size_t higher = kNotPlaced;  // where somebody could stand instead
+    size_t higher = kNotPlaced;  // where the next one may stand at least
     for (uint32_t i : LivingAt(lowest)) {
       const size_t on = Below(i);
       if (on > top_[lowest]) {
         higher = std::min(higher, on);
         continue;
       }
+      higher = std::min(higher, OnOthers(i, lowest));
       if (tries_ == 0) return false;
       --tries_;
       const Choice choice{on, i};
@@ -107,6 +108,22 @@ class CanonicalSearch {
       top = std::max(top, top_[m]);
     }
     return top;
+  }
+
+  // Where `i` may stand at least if it stands on one that is to come, and that
+  // does not live at `moment`.
+  size_t OnOthers(uint32_t i, size_t moment) const {
+    size_t least = kNotPlaced;
+    for (uint32_t j = 0; j < requests_.size(); ++j) {
+      const Moments& life = lives_[j];
+      if (offsets_[j] != kNotPlaced || life.end <= lives_[i].begin ||
+          lives_[i].end <= life.begin ||
+          (life.begin <= moment && moment < life.end)) {
+        continue;
+      }
+      least = std::min(least, Below(j) + requests_[j].bytes);
+    }
+    return least;
   }
 
   // Not placed yet; the longest life first, of equals the largest. Of those

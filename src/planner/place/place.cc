@@ -29,7 +29,11 @@ constexpr uint64_t kMovesPerBuffer = 400;
 constexpr size_t kFewBuffers = 16;
 // A search through all placements: for so many buffers, in looks as above.
 constexpr size_t kMostBuffersToSearch = 100;
-constexpr uint64_t kSearchWork = 20'000'000;
+constexpr uint64_t kSearchWork = 40'000'000;
+// One order of more buffers takes so long that, for every candidate of a
+// thousand layers, a gap of one in so many bytes is left.
+constexpr size_t kManyBuffers = 1'500;
+constexpr size_t kGapOfMany = 500;
 // More pairs would take more memory to list than they save time.
 constexpr uint64_t kMaxPairs = 8'000'000;
 
@@ -181,6 +185,7 @@ class Portfolio {
  public:
   Portfolio(const PlacementPart& part, size_t enough)
       : part_(part), requests_(part.requests), enough_(enough) {
+    if (requests_.size() > kManyBuffers) enough_ += enough / kGapOfMany;
     best_.placement.bytes = SIZE_MAX;
   }
 
