@@ -3,8 +3,8 @@
 // An exhaustive search for a placement within a limit, for few buffers. Every
 // placement can be pushed down until each buffer stands on another one or on
 // the bottom, without a change of which is below which. So it is enough to look
-// at the lowest moment of the skyline: one of the buffers that live there stands
-// on it, or the place is lost up to where one could stand.
+// at the lowest moment of the skyline: one of the buffers that live there
+// stands on it, or the place is lost up to where one could stand.
 //
 //   ┌───┐ ?     Nothing on the right: then d, which lives there and under c,
 //   │ c │       starts where c ends. Where what is lost and the buffers still
