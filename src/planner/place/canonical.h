@@ -6,10 +6,10 @@
 // at the lowest moment of the skyline: one of the buffers that live there
 // stands on it, or the place is lost up to where one could stand.
 //
-//   ┌───┐ ?     Nothing on the right: then d, which lives there and under c,
-//   │ c │       starts where c ends. Where what is lost and the buffers still
-//   ├───┴──┐    to come exceed the limit, the search turns back.
-//   │  b   │
+//   ┌───┐ ?     Nobody on the right: then d, who lives there and
+//   │ c │       where c does, starts where c ends. Where what is
+//   ├───┴──┐    lost and the buffers still to come exceed the
+//   │  b   │    limit, the search turns back.
 //   └──────┘
 #pragma once
 
