@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
 
 #include "planner/assemble.h"
 #include "planner/choose.h"
@@ -34,8 +35,9 @@ std::string WithOneThread(const Model& model, const Plan& plan) {
   if (plan.options().threads == 1) return "";
   PlanOptions options = plan.options();
   options.threads = 1;
-  return fmt::format(", with --threads 1 it is {} bytes",
-                     SmallestPlan(model, options).arena_bytes());
+  const size_t bytes = SmallestPlan(model, options).arena_bytes();
+  if (bytes >= plan.arena_bytes()) return "";
+  return fmt::format(", with --threads 1 it is {} bytes", bytes);
 }
 
 std::string WithAuto(const Model& model, const Plan& plan) {
@@ -65,7 +67,15 @@ std::string WithMicrobatches(const Model& model, const Plan& plan) {
   options.microbatch = 0;
   options.budget = 0;
   options.microbatch = planner::MicrobatchSizes(model, options).back();
-  const Plan smallest = SmallestPlan(model, options);
+  Plan smallest = SmallestPlan(model, options);
+  // Several microbatches hold all gradients all the time, one does not.
+  if (plan.microbatch() != plan.batch()) {
+    options.microbatch = plan.batch();
+    Plan whole = SmallestPlan(model, options);
+    if (whole.arena_bytes() <= smallest.arena_bytes()) {
+      smallest = std::move(whole);
+    }
+  }
   if (smallest.arena_bytes() >= plan.arena_bytes()) return "";
   return fmt::format(
       "; with --allow microbatch{} it is {} bytes, at microbatch {}",
