@@ -38,6 +38,37 @@ int64_t FirstElement(const ValueSpec& spec, const Group& group) {
   return group.first * spec.shape.elements_from(1);
 }
 
+// The gradient of bn(x) and its sums, or, where `Def` has no such output, the
+// sums alone.
+template <typename Def>
+BoundOp BindGradOfNorm(const BindContext& c, bool stores) {
+  const auto& op = c.As<Def>();
+  const auto shape = op.geometry().ShapeOf(c.inputs[2], c.inputs[1]);
+  const int64_t group = ops::GroupImages(c.inputs[2], c.inputs[3]);
+  const size_t sums = stores ? 1 : 0;  // the first of them
+  return [c, &op, shape, group, stores, sums](const RunContext& run) {
+    ForGroups(group, run.count, [&](const Group& g) {
+      const int64_t of = g.index * shape.in_channels;
+      const int64_t at_x = FirstElement(c.inputs[2], g);
+      const NormVectors norm =
+          MakeNormVectors(c, shape.in_channels, op.epsilon(), c.In(3) + of,
+                          c.In(4) + of, c.In(5), c.In(6));
+      kernels::Conv2dGradInput(shape, g.images,
+                               {.data = c.In(0) + FirstElement(c.inputs[0], g)},
+                               {.data = c.In(1)},
+                               {.data = stores ? c.Out(0) + at_x : nullptr,
+                                .x = c.In(2) + at_x,
+                                .scale = norm.scale,
+                                .shift = norm.shift,
+                                .mean = c.In(3) + of,
+                                .inv_std = norm.inv_std,
+                                .grad_gamma = c.Out(sums) + of,
+                                .grad_beta = c.Out(sums + 1) + of},
+                               c.kernel);
+    });
+  };
+}
+
 }  // namespace
 
 BoundOp BindImageConv(const BindContext& c) {
@@ -121,56 +152,11 @@ BoundOp BindNormReluConv(const BindContext& c) {
 }
 
 BoundOp BindNormReluConvGradInput(const BindContext& c) {
-  const auto& op = c.As<ops::NormReluConvGradInput>();
-  const auto shape = op.geometry().ShapeOf(c.inputs[2], c.inputs[1]);
-  const int64_t group = ops::GroupImages(c.inputs[2], c.inputs[3]);
-  return [c, &op, shape, group](const RunContext& run) {
-    ForGroups(group, run.count, [&](const Group& g) {
-      const int64_t of = g.index * shape.in_channels;
-      const int64_t at_x = FirstElement(c.inputs[2], g);
-      const NormVectors norm =
-          MakeNormVectors(c, shape.in_channels, op.epsilon(), c.In(3) + of,
-                          c.In(4) + of, c.In(5), c.In(6));
-      kernels::Conv2dGradInput(shape, g.images,
-                               {.data = c.In(0) + FirstElement(c.inputs[0], g)},
-                               {.data = c.In(1)},
-                               {.data = c.Out(0) + at_x,
-                                .x = c.In(2) + at_x,
-                                .scale = norm.scale,
-                                .shift = norm.shift,
-                                .mean = c.In(3) + of,
-                                .inv_std = norm.inv_std,
-                                .grad_gamma = c.Out(1) + of,
-                                .grad_beta = c.Out(2) + of},
-                               c.kernel);
-    });
-  };
+  return BindGradOfNorm<ops::NormReluConvGradInput>(c, /*stores=*/true);
 }
 
 BoundOp BindNormReluConvGradSums(const BindContext& c) {
-  const auto& op = c.As<ops::NormReluConvGradSums>();
-  const auto shape = op.geometry().ShapeOf(c.inputs[2], c.inputs[1]);
-  const int64_t group = ops::GroupImages(c.inputs[2], c.inputs[3]);
-  return [c, &op, shape, group](const RunContext& run) {
-    ForGroups(group, run.count, [&](const Group& g) {
-      const int64_t of = g.index * shape.in_channels;
-      const NormVectors norm =
-          MakeNormVectors(c, shape.in_channels, op.epsilon(), c.In(3) + of,
-                          c.In(4) + of, c.In(5), c.In(6));
-      kernels::Conv2dGradInput(shape, g.images,
-                               {.data = c.In(0) + FirstElement(c.inputs[0], g)},
-                               {.data = c.In(1)},
-                               {.data = nullptr,  // only the sums
-                                .x = c.In(2) + FirstElement(c.inputs[2], g),
-                                .scale = norm.scale,
-                                .shift = norm.shift,
-                                .mean = c.In(3) + of,
-                                .inv_std = norm.inv_std,
-                                .grad_gamma = c.Out(0) + of,
-                                .grad_beta = c.Out(1) + of},
-                               c.kernel);
-    });
-  };
+  return BindGradOfNorm<ops::NormReluConvGradSums>(c, /*stores=*/false);
 }
 
 BoundOp BindNormReluConvGradRest(const BindContext& c) {
