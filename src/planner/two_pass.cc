@@ -8,6 +8,7 @@
 #include "graph/op.h"
 #include "ops/fused_conv.h"
 #include "ops/two_pass_grad.h"
+#include "planner/program_copy.h"
 #include "planner/schedule.h"
 
 namespace thimble::planner {
@@ -21,7 +22,7 @@ constexpr size_t kWorthTelling = 100;
 class TwoPassRewriter {
  public:
   TwoPassRewriter(const Program& source, std::span<const TwoPassPair> pairs)
-      : source_(source) {
+      : source_(source), copy_(source) {
     partner_.resize(source.graph.ops().size());
     for (const TwoPassPair& pair : pairs) {
       partner_[pair.grad_input.i] = pair.norm_grad;
@@ -30,45 +31,24 @@ class TwoPassRewriter {
   }
 
   Program Run() {
-    const auto values = source_.graph.values();
-    now_.resize(values.size());
-    for (uint32_t i = 0; i < values.size(); ++i) {
-      const Value& v = values[i];
-      if (v.producer.valid()) continue;
-      now_[i] = made_.graph.AddValue(v.name, v.spec, v.role, v.init);
-    }
     for (uint32_t k = 0; k < partner_.size(); ++k) Add({k});
-    made_.origins = source_.origins;
-    made_.phases = source_.phases;
-    made_.microbatches = source_.microbatches;
-    made_.train = EndsOf(source_.train);
-    made_.evaluate = EndsOf(source_.evaluate);
-    for (const ParameterState& p : source_.parameters) {
-      made_.parameters.push_back(
-          {Now(p.parameter), Now(p.gradient), Now(p.velocity)});
-    }
-    for (ValueId v : source_.statistics) made_.statistics.push_back(Now(v));
-    return std::move(made_);
+    Program made = copy_.Take();
+    made.origins = source_.origins;
+    made.phases = source_.phases;
+    return made;
   }
 
  private:
-  ValueId Now(ValueId v) const { return v.valid() ? now_[v.i] : v; }
-
-  PhaseEnds EndsOf(const PhaseEnds& ends) const {
-    return {Now(ends.images), Now(ends.labels), Now(ends.logits),
-            Now(ends.loss), Now(ends.correct)};
-  }
-
   void Add(OpId id) {
     const Op& op = source_.graph.op(id);
     if (!partner_[id.i].valid()) {
-      AddOp(op.name, op.def, op.inputs, op.outputs);
+      copy_.AddOp(op.name, op.def, op.inputs, op.outputs);
     } else if (op.def->kind() == OpKind::kNormReluConvGradInput) {
       const auto& def = static_cast<const ops::NormReluConvGradInput&>(*op.def);
-      AddOp(op.name,
-            std::make_shared<ops::NormReluConvGradSums>(def.geometry(),
-                                                        def.epsilon()),
-            op.inputs, {op.outputs.begin() + 1, op.outputs.end()});
+      copy_.AddOp(op.name,
+                  std::make_shared<ops::NormReluConvGradSums>(def.geometry(),
+                                                              def.epsilon()),
+                  op.inputs, {op.outputs.begin() + 1, op.outputs.end()});
     } else {
       AddRest(op, source_.graph.op(partner_[id.i]));
     }
@@ -83,32 +63,15 @@ class TwoPassRewriter {
                   norm_grad.inputs.end());
     const bool with_other =
         static_cast<const ops::NormGrad&>(*norm_grad.def).with_other();
-    AddOp(norm_grad.name,
-          std::make_shared<ops::NormReluConvGradRest>(
-              def.geometry(), def.epsilon(), with_other),
-          inputs, norm_grad.outputs);
-  }
-
-  // `inputs` and `outputs` are the source's.
-  void AddOp(const std::string& name, std::shared_ptr<const OpDef> def,
-             const std::vector<ValueId>& inputs,
-             const std::vector<ValueId>& outputs) {
-    std::vector<ValueId> mapped;
-    mapped.reserve(inputs.size());
-    for (ValueId v : inputs) mapped.push_back(Now(v));
-    auto made = made_.graph.AddOp(name, std::move(def), std::move(mapped),
-                                  Role::kActivation);
-    TH_CHECK(made.ok() && made->size() == outputs.size());
-    for (size_t k = 0; k < outputs.size(); ++k) {
-      now_[outputs[k].i] = (*made)[k];
-      made_.graph.SetRole((*made)[k], source_.graph.value(outputs[k]).role);
-    }
+    copy_.AddOp(norm_grad.name,
+                std::make_shared<ops::NormReluConvGradRest>(
+                    def.geometry(), def.epsilon(), with_other),
+                inputs, norm_grad.outputs);
   }
 
   const Program& source_;
-  Program made_;
+  ProgramCopy copy_;
   std::vector<OpId> partner_;  // per op; invalid where it stays as it is
-  std::vector<ValueId> now_;   // per value of the source
 };
 
 int64_t FlopsOf(const Graph& graph, OpId id) {
