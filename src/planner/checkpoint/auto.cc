@@ -58,24 +58,18 @@ class FrontScript {
   }
 
  private:
-  void Emit(size_t begin, size_t end, const FrontPoint& point) {
+  void Emit(size_t begin, size_t end, const FrontPoint& point,
+            size_t option = 0) {
     const Decision& d = point.decision;
-    switch (d.kind) {
-      case Decision::Kind::kLeaf:
-        if (!writer_.HasRun(begin)) writer_.ForwardAndKeep(begin);
-        writer_.Backward(begin);
-        return;
-      case Decision::Kind::kSave:
-        writer_.Forward(begin, measured_.saved[begin][d.index]);
-        Emit(begin + 1, end, front_.Of(begin + 1, end)[d.first]);
-        writer_.Backward(begin);
-        return;
-      case Decision::Kind::kCut:
-        writer_.Advance(begin, d.index);
-        Emit(d.index, end, front_.Of(d.index, end)[d.first]);
-        Emit(begin, d.index, front_.Of(begin, d.index)[d.second]);
-        return;
+    if (d.kind == Decision::Kind::kLeaf) {
+      if (!writer_.HasRun(begin)) writer_.ForwardAndKeep(begin);
+      writer_.Backward(begin);
+      return;
     }
+    writer_.Advance(begin, d.index, measured_.saved[d.index - 1][d.option]);
+    Emit(d.index, end, front_.Of(d.index, end, option)[d.first], option);
+    Emit(begin, d.index, front_.Of(begin, d.index, d.option)[d.second],
+         d.option);
   }
 
   const Chain& chain_;
@@ -205,9 +199,10 @@ class Alternatives::Chooser {
   }
 
   void AddFront(const MeasuredChain& measured) {
-    const ChainFront front(measured.stages, chain_.stages.size() <= kShortChain
-                                                ? kPointsOfShortChain
-                                                : kPointsOfLongChain);
+    const bool is_short = chain_.stages.size() <= kShortChain;
+    const ChainFront front(measured.stages,
+                           is_short ? Insides::kAlone : Insides::kWithInput,
+                           is_short ? kPointsOfShortChain : kPointsOfLongChain);
     for (const FrontPoint& point : front.All()) {
       const Script script =
           FrontScript(program_, chain_, measured, front).Write(point);

@@ -52,17 +52,17 @@ void Thin(size_t max_points, Front& points) {
 // Both runs, one after the other: for each number of bytes the cheapest of
 // either. `held` is kept while the first runs; `floor` is needed before.
 void AddPairs(const Front& first, int64_t held, const Front& second,
-              int64_t floor, int64_t cost, uint32_t index, Front& points) {
+              int64_t floor, int64_t cost, Decision decision, Front& points) {
   if (first.empty() || second.empty()) return;
   size_t a = 0;
   size_t b = 0;
   while (true) {
     const int64_t of_a = first[a].bytes + held;
     const int64_t of_b = second[b].bytes;
+    decision.first = static_cast<uint32_t>(a);
+    decision.second = static_cast<uint32_t>(b);
     points.push_back({std::max({floor, of_a, of_b}),
-                      cost + first[a].cost + second[b].cost,
-                      {Decision::Kind::kCut, index, static_cast<uint32_t>(a),
-                       static_cast<uint32_t>(b)}});
+                      cost + first[a].cost + second[b].cost, decision});
     // Only more bytes for the one that takes fewer can be of use.
     const bool more_a = a + 1 < first.size();
     const bool more_b = b + 1 < second.size();
@@ -76,52 +76,76 @@ void AddPairs(const Front& first, int64_t held, const Front& second,
 
 }  // namespace
 
-ChainFront::ChainFront(const std::vector<StageCosts>& stages, size_t max_points)
-    : count_(stages.size()), max_points_(max_points) {
-  fronts_.resize(count_ * (count_ + 1) + 1);
-  for (size_t length = 1; length <= count_; ++length) {
-    for (size_t begin = 0; begin + length <= count_; ++begin) {
-      Solve(stages, begin, begin + length);
+ChainFront::ChainFront(const std::vector<StageCosts>& stages, Insides insides,
+                       size_t max_points)
+    : stages_(stages), insides_(insides), max_points_(max_points) {
+  first_option_.push_back(0);
+  for (const StageCosts& stage : stages) {
+    first_option_.push_back(first_option_.back() + stage.options.size());
+  }
+  fronts_.resize(stages.size() * first_option_.back());
+  for (size_t s = 0; s < stages.size(); ++s) {
+    for (size_t o = 0; o < stages[s].options.size(); ++o) SolveLeaf(s, o);
+  }
+  for (size_t length = 2; length <= stages.size(); ++length) {
+    for (size_t begin = 0; begin + length <= stages.size(); ++begin) {
+      const size_t end = begin + length;
+      Solve(begin, end, 0);
+      if (insides == Insides::kWithInput) continue;
+      for (size_t o = 1; o < stages[end - 1].options.size(); ++o) {
+        if (stages[end - 1].options[o].saved > 0) Solve(begin, end, o);
+      }
     }
   }
 }
 
-void ChainFront::Solve(const std::vector<StageCosts>& stages, size_t begin,
-                       size_t end) {
-  Front& points = fronts_[begin * (count_ + 1) + end];
-  const StageCosts& first = stages[begin];
-  if (end - begin == 1) {
-    for (const SaveOption& option : first.options) {
-      if (option.saved > 0) continue;
-      points.push_back({option.backward_peak, option.backward_cost, {}});
-    }
-    KeepBest(points);
-    return;
+void ChainFront::SolveLeaf(size_t stage, size_t option) {
+  Front& points = fronts_[IndexOf(stage, stage + 1, option)];
+  const auto add = [&](const SaveOption& o) {
+    points.push_back({o.backward_peak, o.backward_cost, {}});
+  };
+  if (option > 0) return add(stages_[stage].options[option]);
+  for (const SaveOption& o : stages_[stage].options) {
+    if (o.saved == 0) add(o);
   }
-  const int64_t waiting = stages[end - 1].gradient;
-  for (uint32_t o = 0; o < first.options.size(); ++o) {
-    const SaveOption& option = first.options[o];
-    const int64_t held = option.saved + stages[begin + 1].input;
-    const int64_t floor =
-        std::max(option.forward_peak + waiting, option.backward_peak);
-    const Front& rest = Of(begin + 1, end);
-    for (uint32_t p = 0; p < rest.size(); ++p) {
-      points.push_back(
-          {std::max(floor, held + rest[p].bytes),
-           first.forward_cost + rest[p].cost + option.backward_cost,
-           {Decision::Kind::kSave, o, p, 0}});
-    }
-  }
-  int64_t peak = first.pinned_peak;
-  int64_t cost = first.forward_cost;
+  KeepBest(points);
+}
+
+void ChainFront::Solve(size_t begin, size_t end, size_t option) {
+  Front& points = fronts_[IndexOf(begin, end, option)];
+  int64_t peak = 0;
+  int64_t cost = 0;
   for (size_t cut = begin + 1; cut < end; ++cut) {
-    AddPairs(Of(cut, end), stages[cut].input, Of(begin, cut), peak + waiting,
-             cost, static_cast<uint32_t>(cut), points);
-    peak = std::max(peak, stages[cut].passing_peak);
-    cost += stages[cut].forward_cost;
+    const StageCosts& last = stages_[cut - 1];
+    cost += last.forward_cost;
+    AddCuts(begin, end, option, cut, peak, cost, points);
+    peak =
+        std::max(peak, cut == begin + 1 ? last.pinned_peak : last.passing_peak);
   }
   KeepBest(points);
   Thin(max_points_, points);
+}
+
+// Forward up to stage `cut` takes `cost`, and `peak` up to the stage before it.
+void ChainFront::AddCuts(size_t begin, size_t end, size_t option, size_t cut,
+                         int64_t peak, int64_t cost, Front& points) {
+  const StageCosts& last = stages_[cut - 1];
+  const bool is_input = cut == begin + 1;  // of the run: it stays
+  const int64_t waiting =
+      stages_[end - 1].gradient + stages_[end - 1].options[option].saved;
+  for (uint32_t o = 0; o < last.options.size(); ++o) {
+    const SaveOption& save = last.options[o];
+    if (o > 0 &&
+        (save.saved == 0 || (!is_input && insides_ == Insides::kWithInput))) {
+      continue;
+    }
+    int64_t here = save.forward_peak;
+    if (!is_input) here = o == 0 ? last.passing_peak : here + last.input;
+    AddPairs(Of(cut, end, option), stages_[cut].input + save.saved,
+             Of(begin, cut, o), std::max(peak, here) + waiting, cost,
+             {Decision::Kind::kCut, static_cast<uint32_t>(cut), o, 0, 0},
+             points);
+  }
 }
 
 }  // namespace thimble::planner

@@ -4,8 +4,8 @@
 // programme (after Beaumont et al., "Optimal checkpointing for heterogeneous
 // chains"). For every run of stages it finds the schedules of which none takes
 // fewer bytes and less work than another. A value that is kept stays until its
-// own backward has run; among such schedules the front is exact, but where it
-// is thinned.
+// own backward has run; the inside of a stage may be kept where its input is
+// not. Among such schedules the front is exact, but where it is thinned.
 //
 // It knows numbers only: bytes and costs of stages. stage_costs.h measures
 // them; WriteScript turns a schedule into a script.
@@ -40,11 +40,13 @@ struct StageCosts {
 struct Decision {
   enum class Kind : uint8_t {
     kLeaf,  // one stage: backward, making again what it reads
-    kSave,  // forward of the first with option `index`, the rest, its backward
-    kCut,   // forward up to stage `index`; from there on; then the others
+    // Forward up to stage `index`, of which the last saves `option`; from there
+    // on; then the others.
+    kCut,
   };
   Kind kind = Kind::kLeaf;
   uint32_t index = 0;
+  uint32_t option = 0;
   uint32_t first = 0, second = 0;  // points of the runs behind it
 };
 
@@ -55,23 +57,40 @@ struct FrontPoint {
   Decision decision;
 };
 
+// What a stage may save apart from its input.
+enum class Insides : uint8_t {
+  kWithInput,  // nothing: the inside is there as long as the input is
+  kAlone,      // there are as many more fronts as a stage has options
+};
+
 class ChainFront {
  public:
   // A front keeps at most `max_points`. REQUIRES: at least four.
-  ChainFront(const std::vector<StageCosts>& stages, size_t max_points);
+  ChainFront(const std::vector<StageCosts>& stages, Insides insides,
+             size_t max_points);
 
-  // Of the stages [begin, end), fewest bytes first, least work last.
-  const std::vector<FrontPoint>& Of(size_t begin, size_t end) const {
-    return fronts_[begin * (count_ + 1) + end];
+  // Of the stages [begin, end), fewest bytes first, least work last. What
+  // `option` of the last of them saves is there already, and counted.
+  const std::vector<FrontPoint>& Of(size_t begin, size_t end,
+                                    size_t option = 0) const {
+    return fronts_[IndexOf(begin, end, option)];
   }
   // Of the whole chain.
-  const std::vector<FrontPoint>& All() const { return Of(0, count_); }
+  const std::vector<FrontPoint>& All() const { return Of(0, stages_.size()); }
 
  private:
-  void Solve(const std::vector<StageCosts>& stages, size_t begin, size_t end);
+  size_t IndexOf(size_t begin, size_t end, size_t option) const {
+    return begin * first_option_.back() + first_option_[end - 1] + option;
+  }
+  void SolveLeaf(size_t stage, size_t option);
+  void Solve(size_t begin, size_t end, size_t option);
+  void AddCuts(size_t begin, size_t end, size_t option, size_t cut,
+               int64_t peak, int64_t cost, std::vector<FrontPoint>& points);
 
-  size_t count_;
+  const std::vector<StageCosts>& stages_;  // while it is made
+  Insides insides_;
   size_t max_points_;
+  std::vector<size_t> first_option_;  // per stage: options of those before it
   std::vector<std::vector<FrontPoint>> fronts_;
 };
 

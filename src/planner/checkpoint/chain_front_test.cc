@@ -184,7 +184,7 @@ TEST(ChainFront, MeetsAnExhaustiveSearchAtBothEnds) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const std::vector<StageCosts> chain = RandomChain(seed, 2 + seed % 4);
     SCOPED_TRACE(Text(chain));
-    const ChainFront front(chain, 1000);
+    const ChainFront front(chain, Insides::kAlone, 1000);
     Oracle oracle(chain);
     for (const FrontPoint& point : front.All()) {
       const int64_t least = oracle.LeastWork(point.bytes);
@@ -202,14 +202,15 @@ TEST(ChainFront, MeetsAnExhaustiveSearchAtBothEnds) {
   RecordProperty("compared", compared);
   RecordProperty("equal", equal);
   RecordProperty("worst", std::to_string(worst));
-  // In between, the search also drops values before their backward has run, or
-  // saves the inside of a stage without its input. Programs of this size are
-  // left to an exact search (exact_front.h); most points agree anyway.
-  EXPECT_GT(equal * 2, compared);
+  // In between, the search also drops values before their backward has run.
+  // Programs of this size are left to an exact search (exact_front.h); most
+  // points agree anyway.
+  EXPECT_GT(equal * 10, compared * 9);
 }
 
 TEST(ChainFront, FallsInWorkAsItRisesInBytes) {
-  const ChainFront front(RandomChain(7, 20), 30);
+  const std::vector<StageCosts> chain = RandomChain(7, 20);
+  const ChainFront front(chain, Insides::kAlone, 30);
   const std::vector<FrontPoint>& all = front.All();
   ASSERT_GT(all.size(), 3u);
   EXPECT_LE(all.size(), 30u);
@@ -219,7 +220,7 @@ TEST(ChainFront, FallsInWorkAsItRisesInBytes) {
   }
   // Nothing twice: every stage forward once.
   int64_t once = 0;
-  for (const StageCosts& s : RandomChain(7, 20)) once += s.forward_cost;
+  for (const StageCosts& s : chain) once += s.forward_cost;
   EXPECT_EQ(all.back().cost, once);
 }
 

@@ -64,11 +64,15 @@ void ScriptWriter::Forward(size_t stage, std::span<const ValueId> keep) {
   }
 }
 
-void ScriptWriter::Advance(size_t begin, size_t end) {
+void ScriptWriter::Advance(size_t begin, size_t end,
+                           std::span<const ValueId> keep) {
   TH_CHECK(begin < end);
-  if (has_run_[end - 1] && IsThere(chain_.stages[end - 1].carried)) return;
+  if (has_run_[end - 1] && IsThere(chain_.stages[end - 1].carried) &&
+      IsThere(keep)) {
+    return;
+  }
   for (size_t s = begin; s < end; ++s) {
-    Forward(s, {});
+    Forward(s, s + 1 == end ? keep : std::span<const ValueId>{});
     if (s == begin) continue;
     for (ValueId v : chain_.stages[s - 1].carried) {
       if (!Contains(chain_.stages[s].carried, v)) Forget(v);

@@ -29,10 +29,10 @@ class ScriptWriter {
   void Forward(size_t stage, std::span<const ValueId> keep);
   // The same, and nothing is forgotten.
   void ForwardAndKeep(size_t stage);
-  // Runs stages [begin, end) and remembers what the last of them carries on,
-  // not what is carried between them. REQUIRES: what stage begin − 1 carries on
-  // is remembered.
-  void Advance(size_t begin, size_t end);
+  // Runs stages [begin, end) and remembers what the last of them carries on and
+  // its `keep`, not what is carried between them. REQUIRES: what stage
+  // begin − 1 carries on is remembered.
+  void Advance(size_t begin, size_t end, std::span<const ValueId> keep = {});
   void Backward(size_t stage);
 
   void Forget(ValueId v) { there_[v.i] = false; }
