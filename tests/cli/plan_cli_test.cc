@@ -110,11 +110,11 @@ TEST(Cli, ABudgetAloneChoosesWhatToRecompute) {
   EXPECT_EQ(none["checkpoint"], "none");
   const int64_t arena = none["bytes"]["arena"];
   const CliResult less =
-      RunCli(plan + Args{"--budget", std::to_string(arena * 9 / 10)});
+      RunCli(plan + Args{"--budget", std::to_string(arena * 19 / 20)});
   ASSERT_EQ(less.exit_code, 0) << less.err;
   const Json chosen = Json::parse(less.out);
   EXPECT_EQ(chosen["checkpoint"], "auto");
-  EXPECT_LE(chosen["bytes"]["arena"], arena * 9 / 10);
+  EXPECT_LE(chosen["bytes"]["arena"], arena * 19 / 20);
   EXPECT_GT(chosen["flops"]["recompute"], none["flops"]["recompute"]);
   EXPECT_TRUE(chosen["paper_bytes"].is_null());
   EXPECT_TRUE(chosen["paper_flops_ratio"].is_null());
@@ -181,7 +181,7 @@ TEST(Cli, TradeOffsAreTrueAsTyped) {
   const Args part = {"--budget", std::to_string(arena / 2), "--allow",
                      "microbatch"};
   for (const Args& options :
-       {Args{}, Args{"--budget", std::to_string(arena * 9 / 10)},
+       {Args{}, Args{"--budget", std::to_string(arena * 19 / 20)},
         Args{"--checkpoint", "every-2"}, part}) {
     SCOPED_TRACE(::testing::PrintToString(options));
     const Json chosen = Json::parse(RunCli(plan + options).out);

@@ -6,14 +6,23 @@
 #include <utility>
 #include <vector>
 
+#include "base/rng.h"
+
 namespace thimble::planner {
 namespace {
 
+// Of one beginning, per buffer.
+constexpr uint64_t kTriesPerBuffer = 8;
+
 class CanonicalSearch {
  public:
+  // Of several buffers, the one with the highest `priorities` is tried first.
   CanonicalSearch(std::span<const BufferRequest> requests, size_t limit,
-                  uint64_t most_tries)
-      : requests_(requests), limit_(limit), tries_(most_tries) {
+                  uint64_t most_tries, std::span<const uint64_t> priorities)
+      : requests_(requests),
+        limit_(limit),
+        tries_(most_tries),
+        priorities_(priorities) {
     std::vector<uint32_t> begins;
     for (const BufferRequest& r : requests) begins.push_back(r.live.begin);
     std::sort(begins.begin(), begins.end());
@@ -34,6 +43,9 @@ class CanonicalSearch {
     }
     offsets_.assign(requests.size(), kNotPlaced);
   }
+
+  // No tries left: it was given up.
+  uint64_t tries() const { return tries_; }
 
   std::optional<Placement> Run() {
     if (!Extend(0)) return std::nullopt;
@@ -126,8 +138,8 @@ class CanonicalSearch {
     return least;
   }
 
-  // Not placed yet; the longest life first, of equals the largest. Of those
-  // that are alike, one.
+  // Not placed yet, in the order in which they are tried. Of those that are
+  // alike, one.
   std::vector<uint32_t> LivingAt(size_t moment) const {
     std::vector<uint32_t> living;
     for (uint32_t i = 0; i < requests_.size(); ++i) {
@@ -139,7 +151,8 @@ class CanonicalSearch {
     }
     const auto key = [this](uint32_t i) {
       const Moments& life = lives_[i];
-      return std::tuple(life.end - life.begin, requests_[i].bytes, life.begin);
+      return std::tuple(priorities_[i], requests_[i].bytes, life.begin,
+                        life.end);
     };
     std::stable_sort(living.begin(), living.end(),
                      [&](uint32_t a, uint32_t b) { return key(a) > key(b); });
@@ -175,19 +188,46 @@ class CanonicalSearch {
 
   std::span<const BufferRequest> requests_;
   size_t limit_;
-  uint64_t tries_;              // left
+  uint64_t tries_;  // left
+  std::span<const uint64_t> priorities_;
   std::vector<Moments> lives_;  // per buffer
   std::vector<size_t> offsets_;
   std::vector<size_t> top_;      // per moment: end of the highest buffer
   std::vector<size_t> to_come_;  // per moment: bytes that are not placed yet
 };
 
+// Long lives first, or much time times bytes, or many bytes; which of them
+// leads to a placement depends. Later beginnings shuffle buffers that are
+// within a factor of four.
+std::vector<uint64_t> Priorities(std::span<const BufferRequest> requests,
+                                 uint32_t begun) {
+  constexpr uint32_t kMeasures = 3;
+  const RandomStream random(begun, 0, 0);
+  std::vector<uint64_t> priorities;
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    const uint64_t length = requests[i].live.end - requests[i].live.begin;
+    const uint64_t measures[kMeasures] = {length, length * requests[i].bytes,
+                                          requests[i].bytes};
+    const uint64_t weight =
+        begun < kMeasures ? 1 : 64 + random.Block(i)[0] % 192;
+    priorities.push_back(measures[begun % kMeasures] * weight);
+  }
+  return priorities;
+}
+
 }  // namespace
 
 std::optional<Placement> PlaceCanonically(
     std::span<const BufferRequest> requests, size_t limit,
     uint64_t most_tries) {
-  return CanonicalSearch(requests, limit, most_tries).Run();
+  const uint64_t tries = kTriesPerBuffer * requests.size();
+  for (uint32_t begun = 0; begun * tries < most_tries; ++begun) {
+    const std::vector<uint64_t> priorities = Priorities(requests, begun);
+    CanonicalSearch search(requests, limit, tries, priorities);
+    std::optional<Placement> found = search.Run();
+    if (found.has_value() || search.tries() > 0) return found;
+  }
+  return std::nullopt;
 }
 
 }  // namespace thimble::planner

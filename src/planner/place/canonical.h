@@ -11,6 +11,9 @@
 //   ├───┴──┐    lost and the buffers still to come exceed the
 //   │  b   │    limit, the search turns back.
 //   └──────┘
+//
+// A search that begins wrong takes ages to find out. So it begins again and
+// again, each time with other buffers first, until one of them has ended.
 #pragma once
 
 #include <cstddef>

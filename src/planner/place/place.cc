@@ -34,8 +34,6 @@ constexpr uint64_t kSearchWork = 40'000'000;
 // thousand layers, a gap of one in so many bytes is left.
 constexpr size_t kManyBuffers = 1'500;
 constexpr size_t kGapOfMany = 500;
-// More pairs would take more memory to list than they save time.
-constexpr uint64_t kMaxPairs = 8'000'000;
 
 // Where `bytes` go between ranges that are shown by ascending begin.
 class GapSearch {
@@ -107,78 +105,6 @@ struct Attempt {
   Placement placement;
 };
 
-// Pairs of buffers that live together, each counted twice.
-uint64_t CountPairs(std::span<const BufferRequest> requests) {
-  std::vector<uint32_t> begins, ends;
-  for (const BufferRequest& r : requests) {
-    begins.push_back(r.live.begin);
-    ends.push_back(r.live.end);
-  }
-  std::sort(begins.begin(), begins.end());
-  std::sort(ends.begin(), ends.end());
-  uint64_t pairs = 0;
-  for (const BufferRequest& r : requests) {
-    const auto begun =
-        std::lower_bound(begins.begin(), begins.end(), r.live.end);
-    const auto ended = std::upper_bound(ends.begin(), ends.end(), r.live.begin);
-    pairs += static_cast<uint64_t>((begun - begins.begin()) -
-                                   (ended - ends.begin()) - 1);
-  }
-  return pairs;
-}
-
-// Places the same buffers in one order after the other. It lists which of them
-// live together, so that it need not look at the others.
-class Replacer {
- public:
-  // REQUIRES: the requests outlive it.
-  explicit Replacer(std::span<const BufferRequest> requests)
-      : requests_(requests) {
-    first_.push_back(0);
-    for (uint32_t i = 0; i < requests.size(); ++i) {
-      for (uint32_t j = 0; j < requests.size(); ++j) {
-        if (i != j && LiveTogether(requests[i].live, requests[j].live)) {
-          together_.push_back(j);
-        }
-      }
-      first_.push_back(together_.size());
-    }
-  }
-
-  void Place(Attempt& attempt) {
-    std::vector<size_t>& offsets = attempt.placement.offsets;
-    offsets.assign(requests_.size(), kNotPlaced);
-    attempt.placement.bytes = 0;
-    for (uint32_t i : attempt.order) {
-      ranges_.clear();
-      for (size_t k = first_[i]; k < first_[i + 1]; ++k) {
-        const uint32_t other = together_[k];
-        if (offsets[other] == kNotPlaced) continue;
-        ranges_.emplace_back(offsets[other],
-                             offsets[other] + requests_[other].bytes);
-      }
-      std::sort(ranges_.begin(), ranges_.end());
-      GapSearch gap(requests_[i].bytes, attempt.fit);
-      for (const auto& [begin, end] : ranges_) {
-        if (!gap.See(begin, end)) break;
-      }
-      offsets[i] = gap.offset();
-      attempt.placement.bytes =
-          std::max(attempt.placement.bytes, offsets[i] + requests_[i].bytes);
-    }
-  }
-
-  // Looks of one Place.
-  uint64_t work() const { return together_.size() + requests_.size(); }
-
- private:
-  static constexpr size_t kNotPlaced = SIZE_MAX;
-  std::span<const BufferRequest> requests_;
-  std::vector<size_t> first_;       // of a buffer, in together_
-  std::vector<uint32_t> together_;  // who lives with it
-  std::vector<std::pair<size_t, size_t>> ranges_;
-};
-
 // The portfolio for one part of a problem. A placement of at most `enough`
 // bytes ends it.
 class Portfolio {
@@ -193,17 +119,20 @@ class Portfolio {
     std::vector<Attempt> attempts = Start();
     if (!IsDone() && requests_.size() <= kMostBuffersToSearch) {
       const uint64_t pairs = requests_.size() * requests_.size();
-      auto found = PlaceCanonically(requests_, enough_, kSearchWork / pairs);
+      auto found =
+          PlaceCanonically(part_.compressed, enough_, kSearchWork / pairs);
       if (found.has_value()) return *std::move(found);
     }
-    if (!IsDone() && CountPairs(requests_) <= kMaxPairs) {
-      Search(std::move(attempts));
-    }
+    if (!IsDone()) Search(std::move(attempts));
     return std::move(best_.placement);
   }
 
  private:
   bool IsDone() const { return best_.placement.bytes <= enough_; }
+
+  void Place(Attempt& attempt) const {
+    attempt.placement = PlaceInOrder(requests_, attempt.order, attempt.fit);
+  }
 
   void Keep(const Attempt& attempt) {
     if (attempt.placement.bytes < best_.placement.bytes) best_ = attempt;
@@ -216,7 +145,8 @@ class Portfolio {
     for (const auto* lives : {&part_.compressed, &part_.requests}) {
       for (const std::vector<uint32_t>& order : Orders(*lives)) {
         for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
-          attempts.push_back({order, fit, PlaceInOrder(requests_, order, fit)});
+          attempts.push_back({.order = order, .fit = fit});
+          Place(attempts.back());
           Keep(attempts.back());
           if (IsDone()) return attempts;
         }
@@ -226,29 +156,27 @@ class Portfolio {
   }
 
   void Search(std::vector<Attempt> attempts) {
-    Replacer replacer(requests_);
+    const uint64_t looks = requests_.size() * requests_.size() / 2 + 1;
     const uint64_t repairs =
-        std::min(kMaxRepairs, kRepairWork / replacer.work() / attempts.size());
+        std::min(kMaxRepairs, kRepairWork / looks / attempts.size());
     // All of them side by side: the bound is met as soon as one can.
     for (uint64_t round = 0; round < repairs; ++round) {
       for (Attempt& attempt : attempts) {
         RaiseTop(requests_, attempt.placement, attempt.order);
-        replacer.Place(attempt);
+        Place(attempt);
         Keep(attempt);
         if (IsDone()) return;
       }
     }
     // A handful of buffers has few orders, and they were tried.
     if (requests_.size() < kFewBuffers) return;
-    Move(std::min(kMovesPerBuffer * requests_.size(),
-                  kMoveWork / replacer.work()),
-         replacer);
+    Move(std::min(kMovesPerBuffer * requests_.size(), kMoveWork / looks));
   }
 
   // Moves single buffers to other places of the best order, at random but
   // always the same, and keeps what does not make it worse. Every second time
   // it is one that is too high.
-  void Move(uint64_t rounds, Replacer& replacer) {
+  void Move(uint64_t rounds) {
     const RandomStream random(0, 0, 0);
     const auto n = static_cast<uint32_t>(requests_.size());
     for (uint64_t round = 0; round < rounds && !IsDone(); ++round) {
@@ -261,7 +189,7 @@ class Portfolio {
       const uint32_t moved = attempt.order[from];
       attempt.order.erase(attempt.order.begin() + from);
       attempt.order.insert(attempt.order.begin() + bits[1] % n, moved);
-      replacer.Place(attempt);
+      Place(attempt);
       if (attempt.placement.bytes <= best_.placement.bytes) {
         best_ = std::move(attempt);
       }
@@ -298,25 +226,30 @@ size_t LowerBound(std::span<const BufferRequest> requests) {
 
 Placement PlaceInOrder(std::span<const BufferRequest> requests,
                        std::span<const uint32_t> order, Fit fit) {
+  // All that is asked of a placed buffer, side by side: planning spends its
+  // time in this loop.
+  struct Range {
+    size_t begin, end;
+    Interval live;
+  };
   Placement placement;
   placement.offsets.resize(requests.size());
-  std::vector<uint32_t> placed;  // by ascending offset
+  std::vector<Range> ranges;  // by ascending begin
+  ranges.reserve(order.size());
   for (uint32_t i : order) {
-    const BufferRequest& request = requests[i];
-    GapSearch gap(request.bytes, fit);
-    for (uint32_t other : placed) {
-      if (!LiveTogether(request.live, requests[other].live)) continue;
-      const size_t begin = placement.offsets[other];
-      if (!gap.See(begin, begin + requests[other].bytes)) break;
+    const auto [live, bytes] = requests[i];
+    GapSearch gap(bytes, fit);
+    for (const Range& range : ranges) {
+      if (!LiveTogether(live, range.live)) continue;
+      if (!gap.See(range.begin, range.end)) break;
     }
     const size_t offset = gap.offset();
     placement.offsets[i] = offset;
-    placement.bytes = std::max(placement.bytes, offset + request.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
-                                   [&](size_t value, uint32_t other) {
-                                     return value < placement.offsets[other];
-                                   }),
-                  i);
+    placement.bytes = std::max(placement.bytes, offset + bytes);
+    const auto above = std::upper_bound(
+        ranges.begin(), ranges.end(), offset,
+        [](size_t value, const Range& range) { return value < range.begin; });
+    ranges.insert(above, {offset, offset + bytes, live});
   }
   return placement;
 }
