@@ -36,8 +36,8 @@ arena 23936 lower_bound 23936 peak 'conv.grad_w' at 15
   gradient             384
   optimizer            384
   statistic            384
-  activation           0
-  activation-gradient  256
+  activation           256
+  activation-gradient  0
   workspace            22080
 schedule
      0 microbatch image-conv conv
@@ -79,9 +79,9 @@ buffers
         384+64        [0, 30) parameter fc.weight
         448+64        [0, 30) parameter fc.bias
         896+64        [0, 16) input images
-       2560+64        [0, 9) input labels
-      17344+256       [0, 15) activation conv
-        960+256       [1, 5) activation bn
+       2816+64        [0, 9) input labels
+        960+256       [0, 16) activation conv
+       1216+256       [1, 5) activation bn
       17600+64        [1, 15) statistic bn.1
       17664+64        [1, 15) statistic bn.2
       23424+64        [2, 22) statistic bn.track
@@ -93,8 +93,8 @@ buffers
       23616+64        [7, 23) statistic loss.1
       23680+64        [9, 21) gradient fc.add_bias.grad_b
       23744+64        [10, 20) gradient fc.grad_w
-       1152+64        [11, 13) activation-gradient fc.grad_x
-      23040+256       [12, 16) activation-gradient global_pool2.grad_x
+       1472+64        [11, 13) activation-gradient fc.grad_x
+       1216+256       [12, 15) activation-gradient global_pool2.grad_x
       23808+64        [14, 18) gradient bn.grad
       23872+64        [14, 19) gradient bn.grad.1
       23296+128       [15, 17) gradient conv.grad_w
@@ -110,12 +110,12 @@ buffers
        1152+64        [27, 30) activation eval.fc
         960+64        [29, 30) statistic eval.loss
        1024+64        [29, 30) statistic eval.loss.1
-        960+1600      [0, 1) workspace conv.scratch
-        960+128       [5, 6) workspace fc.scratch
-        960+64        [7, 8) workspace loss.scratch
-        960+16384     [10, 11) workspace fc.grad_w.scratch
-        960+192       [11, 12) workspace fc.grad_x.scratch
-        960+22080     [15, 16) workspace conv.grad_w.scratch
+       1216+1600      [0, 1) workspace conv.scratch
+       1216+128       [5, 6) workspace fc.scratch
+       1216+64        [7, 8) workspace loss.scratch
+       1216+16384     [10, 11) workspace fc.grad_w.scratch
+       1216+192       [11, 12) workspace fc.grad_x.scratch
+       1216+22080     [15, 16) workspace conv.grad_w.scratch
         960+1600      [23, 24) workspace eval.conv.scratch
         960+128       [27, 28) workspace eval.fc.scratch
        1088+64        [29, 30) workspace eval.loss.scratch

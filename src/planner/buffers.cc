@@ -99,39 +99,69 @@ std::vector<Interval> FindLives(const Program& program,
   return lives;
 }
 
-// Lets each output take the bytes of an input that its op reads last.
+// Lets outputs take the bytes of inputs that their op reads last.
+class InPlaceSharing {
+ public:
+  InPlaceSharing(const Graph& graph, Overwritten overwritten,
+                 SharedBytes& shared)
+      : graph_(graph), overwritten_(overwritten), shared_(shared) {}
+
+  void Share(const Op& op, uint32_t time) {
+    const std::vector<InPlacePair> pairs = op.def->InPlace();
+    if (pairs.empty()) return;
+    bytes_read_.clear();
+    for (ValueId v : op.inputs) bytes_read_.push_back({shared_.Find(v.i)});
+    uint32_t taken = 0;  // inputs
+    for (uint32_t out = 0; out < op.outputs.size(); ++out) {
+      const InPlacePair* best = nullptr;
+      for (const InPlacePair& pair : pairs) {
+        if (pair.output != out || ((taken >> pair.input) & 1) != 0) continue;
+        if (!IsFree(op, pairs, pair, time)) continue;
+        if (best == nullptr || IsBetter(op, pair, *best)) best = &pair;
+      }
+      if (best == nullptr) continue;
+      shared_.Join(op.inputs[best->input].i, op.outputs[out].i);
+      taken |= 1u << best->input;
+    }
+  }
+
+ private:
+  bool IsBetter(const Op& op, const InPlacePair& a,
+                const InPlacePair& b) const {
+    const uint32_t of_a = shared_.LifeOf(op.inputs[a.input].i).begin;
+    const uint32_t of_b = shared_.LifeOf(op.inputs[b.input].i).begin;
+    return overwritten_ == Overwritten::kOldest ? of_a < of_b : of_a > of_b;
+  }
+
+  bool IsFree(const Op& op, std::span<const InPlacePair> pairs,
+              const InPlacePair& pair, uint32_t time) const {
+    const ValueId in = op.inputs[pair.input];
+    const ValueId out = op.outputs[pair.output];
+    if (graph_.value(in).spec.bytes() != graph_.value(out).spec.bytes()) {
+      return false;
+    }
+    if (!MayOverwrite(bytes_read_, pairs, pair)) return false;
+    // What earlier microbatches gave is already in its place.
+    if (shared_.LifeOf(out.i).begin < time) return false;
+    // Nobody may read the old bytes after this op.
+    return !shared_.IsPinned(in.i) && shared_.LifeOf(in.i).end == time + 1;
+  }
+
+  const Graph& graph_;
+  Overwritten overwritten_;
+  SharedBytes& shared_;
+  std::vector<ValueId> bytes_read_;  // per input: whose bytes it is
+};
+
 void ShareBytes(const Program& program, std::span<const ScheduledOp> schedule,
-                bool inplace, SharedBytes& shared) {
-  const Graph& graph = program.graph;
+                bool inplace, Overwritten overwritten, SharedBytes& shared) {
+  InPlaceSharing sharing(program.graph, overwritten, shared);
   for (uint32_t t = 0; t < schedule.size(); ++t) {
-    const Op& op = graph.op(schedule[t].op);
+    const Op& op = program.graph.op(schedule[t].op);
     if (op.def->IsView()) {
       shared.Join(op.inputs[0].i, op.outputs[0].i);
-      continue;
-    }
-    if (!inplace) continue;
-    uint32_t taken_inputs = 0;
-    uint32_t placed_outputs = 0;
-    const std::vector<InPlacePair> pairs = op.def->InPlace();
-    if (pairs.empty()) continue;
-    std::vector<ValueId> bytes_read;
-    for (ValueId v : op.inputs) bytes_read.push_back({shared.Find(v.i)});
-    for (const InPlacePair& pair : pairs) {
-      if (((taken_inputs >> pair.input) & 1) != 0) continue;
-      if (((placed_outputs >> pair.output) & 1) != 0) continue;
-      const ValueId in = op.inputs[pair.input];
-      const ValueId out = op.outputs[pair.output];
-      if (graph.value(in).spec.bytes() != graph.value(out).spec.bytes()) {
-        continue;
-      }
-      if (!MayOverwrite(bytes_read, pairs, pair)) continue;
-      // What earlier microbatches gave is already in its place.
-      if (shared.LifeOf(out.i).begin < t) continue;
-      // Nobody may read the old bytes after this op.
-      if (shared.IsPinned(in.i) || shared.LifeOf(in.i).end != t + 1) continue;
-      shared.Join(in.i, out.i);
-      taken_inputs |= 1u << pair.input;
-      placed_outputs |= 1u << pair.output;
+    } else if (inplace) {
+      sharing.Share(op, t);
     }
   }
 }
@@ -167,7 +197,8 @@ bool MayOverwrite(std::span<const ValueId> inputs,
 }
 
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
-                      std::vector<ScheduledOp>& schedule) {
+                      std::vector<ScheduledOp>& schedule,
+                      Overwritten overwritten) {
   const Graph& graph = program.graph;
   std::vector<bool> pinned;
   for (const Value& value : graph.values()) pinned.push_back(IsState(value));
@@ -175,7 +206,7 @@ BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
   set.carried = FindCarried(program);
   SharedBytes shared(FindLives(program, set.carried, schedule),
                      std::move(pinned));
-  ShareBytes(program, schedule, options.inplace, shared);
+  ShareBytes(program, schedule, options.inplace, overwritten, shared);
 
   set.buffer_of.resize(graph.values().size());
   std::vector<int64_t> buffer_of_root(graph.values().size(), -1);

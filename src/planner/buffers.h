@@ -21,6 +21,12 @@ struct BufferSet {
   std::vector<bool> carried;  // see Plan::IsCarried
 };
 
+// Of several inputs that an output may take the bytes of, those that have been
+// there the longest, or the shortest time. As many bytes are live either way,
+// but other placements exist: with the oldest, the others' lives lie within its
+// own, and what is nested can be placed without a gap.
+enum class Overwritten : uint8_t { kOldest, kNewest };
+
 // Fills `scratch` of the scheduled ops as it makes their buffers.
 // Lifetimes: state lives throughout; inputs from the start of their phase; loss
 // and counts to the end of theirs, since the host reads them there (training's
@@ -29,7 +35,8 @@ struct BufferSet {
 // the op that reads it last. Without sharing, each lives through the whole of
 // training or of evaluation.
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
-                      std::vector<ScheduledOp>& schedule);
+                      std::vector<ScheduledOp>& schedule,
+                      Overwritten overwritten = Overwritten::kOldest);
 
 // Whether an op with these inputs may use one of its in-place pairs: not where
 // it reads the same bytes as another input too, unless it may overwrite that as

@@ -75,7 +75,8 @@ Plan planner::AssemblePlan(const Model& whole, const PlanOptions& options,
   const int64_t passes = parts.batch / parts.microbatch;
   Program& program = lowered.program;
   parts.schedule = MakeSchedule(program);
-  BufferSet set = MakeBuffers(program, options, parts.schedule);
+  BufferSet set = MakeBuffers(program, options, parts.schedule,
+                              lowered.placement.overwritten);
   for (size_t i = 0; i < set.buffers.size(); ++i) {
     set.buffers[i].offset = lowered.placement.offsets[i];
   }

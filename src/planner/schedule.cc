@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/schedule.h"
 
+#include <cstdint>
 #include <numeric>
+#include <utility>
 
 #include "graph/op.h"
-#include "planner/buffers.h"
+#include "planner/place/place.h"
 
 namespace thimble::planner {
 namespace {
 
-std::vector<BufferRequest> RequestsOf(const Program& program,
-                                      const PlanOptions& options) {
+// A second placement of more buffers takes longer than it is worth.
+constexpr size_t kMostBuffersTwice = 1'000;
+
+std::vector<BufferRequest> RequestsOf(
+    const Program& program, const PlanOptions& options,
+    Overwritten overwritten = Overwritten::kOldest) {
   std::vector<ScheduledOp> schedule = MakeSchedule(program);
   std::vector<BufferRequest> requests;
-  for (const Buffer& b : MakeBuffers(program, options, schedule).buffers) {
+  for (const Buffer& b :
+       MakeBuffers(program, options, schedule, overwritten).buffers) {
     requests.push_back({b.live, b.bytes});
   }
   return requests;
@@ -53,8 +60,22 @@ size_t MostLiveBytes(const Program& program, const PlanOptions& options) {
   return LowerBound(RequestsOf(program, options));
 }
 
-Placement PlaceBuffers(const Program& program, const PlanOptions& options) {
-  return PlacePortfolio(RequestsOf(program, options));
+PlacedBuffers PlaceBuffers(const Program& program, const PlanOptions& options) {
+  PlacedBuffers best;
+  best.bytes = SIZE_MAX;
+  for (Overwritten choice : {Overwritten::kOldest, Overwritten::kNewest}) {
+    const std::vector<BufferRequest> requests =
+        RequestsOf(program, options, choice);
+    Placement placement = PlacePortfolio(requests);
+    if (placement.bytes < best.bytes) {
+      best = {std::move(placement.offsets), placement.bytes, choice};
+    }
+    if (best.bytes == LowerBound(requests) ||
+        requests.size() > kMostBuffersTwice) {
+      break;
+    }
+  }
+  return best;
 }
 
 FlopCount CountFlops(const Graph& graph,

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/place/place.h"
+#include "planner/buffers.h"
 #include "planner/program.h"
 #include "thimble/plan.h"
 
@@ -23,8 +23,14 @@ std::vector<size_t> LiveBytes(const Program& program,
 // Most bytes live at one time: the least arena that could do.
 size_t MostLiveBytes(const Program& program, const PlanOptions& options);
 
-// Offsets of its buffers, in the order of MakeBuffers.
-Placement PlaceBuffers(const Program& program, const PlanOptions& options);
+// Offsets of the buffers that MakeBuffers makes, in its order.
+struct PlacedBuffers {
+  std::vector<size_t> offsets;
+  size_t bytes = 0;
+  Overwritten overwritten = Overwritten::kOldest;
+};
+
+PlacedBuffers PlaceBuffers(const Program& program, const PlanOptions& options);
 
 struct FlopCount {
   int64_t step = 0;       // forward and backward as executed

@@ -17,7 +17,6 @@
 #include "planner/checkpoint/stage_costs.h"
 #include "planner/checkpoint/strategy.h"
 #include "planner/checkpoint/two_pass_costs.h"
-#include "planner/schedule.h"
 #include "planner/two_pass.h"
 
 namespace thimble::planner {
@@ -158,7 +157,8 @@ class Alternatives::Chooser {
     std::string name = "auto";  // or the strategy that does the same
     int64_t work = 0;
     size_t most_live = 0;
-    std::optional<Placement> placement;  // takes most of the time of planning
+    std::optional<PlacedBuffers>
+        placement;  // takes most of the time of planning
   };
 
   Program Written(const Candidate& candidate) const {

@@ -14,16 +14,16 @@
 #include <optional>
 #include <string>
 
-#include "planner/place/place.h"
 #include "planner/program.h"
+#include "planner/schedule.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {
 
-// A program, and where its buffers lie, in the order of MakeBuffers.
+// A program, and where its buffers lie.
 struct LoweredProgram {
   Program program;
-  Placement placement;
+  PlacedBuffers placement;
 };
 
 // All ways to recompute that are known for one program; each is a number from
