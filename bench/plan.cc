@@ -23,13 +23,14 @@ namespace {
 struct Case {
   const char* name;
   int64_t batch;
+  const char* strategy;  // by name, beside none and auto
 };
 
-constexpr Case kCases[] = {{"wrn-28-2", 100},
-                           {"resnet-110", 100},
-                           {"resnet-1001", 10},
-                           {"lstm-1-128-1000", 32},
-                           {"lstm-4-1024-1000", 64}};
+constexpr Case kCases[] = {{"wrn-28-2", 100, "residual-2*"},
+                           {"resnet-110", 100, "residual-2*"},
+                           {"resnet-1001", 10, "residual-2*"},
+                           {"lstm-1-128-1000", 32, "sqrt"},
+                           {"lstm-4-1024-1000", 64, "sqrt"}};
 
 Model ModelOf(const Case& network) {
   // A sequence has to divide the image's bytes.
@@ -85,7 +86,7 @@ void Run(const Case& network) {
   const Model model = ModelOf(network);
   PlanOptions options{.threads = 2};
   const uint64_t most = Report(model, options, "-").arena_bytes();
-  options.checkpoint = "residual-2*";
+  options.checkpoint = network.strategy;
   Report(model, options, "-");
   options.checkpoint = "auto";
   options.budget = 0;

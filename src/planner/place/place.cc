@@ -255,11 +255,13 @@ Placement PlaceInOrder(std::span<const BufferRequest> requests,
 }
 
 Placement PlacePortfolio(std::span<const BufferRequest> requests) {
-  const size_t bound = LowerBound(requests);
   Placement placement;
   placement.offsets.resize(requests.size());
+  // The worst part so far: no other one needs to be lower.
+  size_t enough = LowerBound(requests);
   for (const PlacementPart& part : Reduce(requests, placement.offsets)) {
-    const Placement above = Portfolio(part, bound - part.bottom).Run();
+    const Placement above = Portfolio(part, enough - part.bottom).Run();
+    enough = std::max(enough, part.bottom + above.bytes);
     for (size_t k = 0; k < part.members.size(); ++k) {
       placement.offsets[part.members[k]] = part.bottom + above.offsets[k];
     }
