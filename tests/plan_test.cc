@@ -274,7 +274,9 @@ const std::vector<Swept> kWholeSweep = {
     {"resnet-164", {{100, 100}, {100, 10}}},
     {"resnet-imagenet-50", {{32, 32}, {32, 4}}},
     {"lstm-1-128-28", {{100, 100}, {100, 10}}},
-    {"lstm-2-64-100", {{100, 100}, {100, 20}}}};
+    {"lstm-2-64-100", {{100, 100}, {100, 20}}},
+    {"resnet-1001", {{10, 10}}},
+    {"lstm-1-128-784", {{32, 32}}}};
 
 void ExpectSmallGap(const Model& model, const PlanOptions& options) {
   const Result<Plan> plan = MakePlan(model, options);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "base/rng.h"
 #include "planner/place/canonical.h"
 #include "planner/place/reduce.h"
@@ -24,6 +25,7 @@ uint64_t Length(const Interval& live) { return live.end - live.begin; }
 // work, not on time, so that plans do not depend on the machine's mood.
 constexpr uint64_t kRepairWork = 20'000'000;
 constexpr uint64_t kMaxRepairs = 400;
+constexpr int kFirstRepairs = 3;  // before the next order is tried
 constexpr uint64_t kMoveWork = 5'000'000;
 constexpr uint64_t kMovesPerBuffer = 400;
 constexpr size_t kFewBuffers = 16;
@@ -34,6 +36,7 @@ constexpr uint64_t kSearchWork = 40'000'000;
 // thousand layers, a gap of one in so many bytes is left.
 constexpr size_t kManyBuffers = 1'500;
 constexpr size_t kGapOfMany = 500;
+constexpr size_t kAttemptsOfMany = 6;
 
 // Where `bytes` go between ranges that are shown by ascending begin.
 class GapSearch {
@@ -80,9 +83,9 @@ std::vector<std::vector<uint32_t>> Orders(
   uint32_t end = 0;
   for (const BufferRequest& r : requests) end = std::max(end, r.live.end);
   const Key keys[] = {
+      [](const BufferRequest& r) { return Length(r.live); },
       [](const BufferRequest& r) { return uint64_t{r.bytes}; },
       [](const BufferRequest& r) { return r.bytes * Length(r.live); },
-      [](const BufferRequest& r) { return Length(r.live); },
       [end](const BufferRequest& r) { return uint64_t{end - r.live.begin}; },
       [](const BufferRequest& r) { return uint64_t{r.live.end}; },
   };
@@ -102,15 +105,61 @@ void RaiseTop(std::span<const BufferRequest> requests,
 struct Attempt {
   std::vector<uint32_t> order;
   Fit fit = Fit::kLowest;
+  std::optional<size_t> ceiling;
   Placement placement;
 };
+
+constexpr size_t kNotPlaced = SIZE_MAX;
+
+// All that is asked of a placed buffer, side by side: planning spends its time
+// in a loop over them.
+struct Range {
+  size_t begin, end;
+  Interval live;
+};
+
+// Offsets of those that live to the end, each below those that came before it.
+void Hang(std::span<const BufferRequest> requests, size_t ceiling,
+          std::span<size_t> offsets) {
+  uint32_t end = 0;
+  for (const BufferRequest& r : requests) end = std::max(end, r.live.end);
+  std::vector<uint32_t> hung;
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].live.end == end) hung.push_back(i);
+  }
+  std::stable_sort(hung.begin(), hung.end(), [&](uint32_t a, uint32_t b) {
+    return requests[a].live.begin < requests[b].live.begin;
+  });
+  for (uint32_t i : hung) {
+    TH_CHECK(requests[i].bytes <= ceiling);
+    ceiling -= requests[i].bytes;
+    offsets[i] = ceiling;
+  }
+}
+
+// Of those that are placed, by ascending begin.
+std::vector<Range> RangesOf(std::span<const BufferRequest> requests,
+                            std::span<const size_t> offsets) {
+  std::vector<Range> ranges;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (offsets[i] == kNotPlaced) continue;
+    ranges.push_back(
+        {offsets[i], offsets[i] + requests[i].bytes, requests[i].live});
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  return ranges;
+}
 
 // The portfolio for one part of a problem. A placement of at most `enough`
 // bytes ends it.
 class Portfolio {
  public:
   Portfolio(const PlacementPart& part, size_t enough)
-      : part_(part), requests_(part.requests), enough_(enough) {
+      : part_(part),
+        requests_(part.compressed),
+        ceiling_(enough),
+        enough_(enough) {
     if (requests_.size() > kManyBuffers) enough_ += enough / kGapOfMany;
     best_.placement.bytes = SIZE_MAX;
   }
@@ -119,8 +168,7 @@ class Portfolio {
     std::vector<Attempt> attempts = Start();
     if (!IsDone() && requests_.size() <= kMostBuffersToSearch) {
       const uint64_t pairs = requests_.size() * requests_.size();
-      auto found =
-          PlaceCanonically(part_.compressed, enough_, kSearchWork / pairs);
+      auto found = PlaceCanonically(requests_, enough_, kSearchWork / pairs);
       if (found.has_value()) return *std::move(found);
     }
     if (!IsDone()) Search(std::move(attempts));
@@ -131,24 +179,51 @@ class Portfolio {
   bool IsDone() const { return best_.placement.bytes <= enough_; }
 
   void Place(Attempt& attempt) const {
-    attempt.placement = PlaceInOrder(requests_, attempt.order, attempt.fit);
+    attempt.placement =
+        PlaceInOrder(requests_, attempt.order, attempt.fit, attempt.ceiling);
   }
 
   void Keep(const Attempt& attempt) {
     if (attempt.placement.bytes < best_.placement.bytes) best_ = attempt;
   }
 
-  // Each order with each fit, once.
+  void PlaceAndRepair(Attempt& attempt) {
+    Place(attempt);
+    Keep(attempt);
+    for (int k = 0; k < kFirstRepairs; ++k) {
+      if (attempt.placement.bytes <= ceiling_) return;
+      Repair(attempt);
+    }
+  }
+
+  void Repair(Attempt& attempt) {
+    RaiseTop(requests_, attempt.placement, attempt.order);
+    Place(attempt);
+    Keep(attempt);
+  }
+
+  // Each order with each fit, with and without a ceiling, once; of many
+  // buffers, the most promising ones.
   std::vector<Attempt> Start() {
     std::vector<Attempt> attempts;
+    const auto is_enough = [&](const std::vector<uint32_t>& order, Fit fit,
+                               std::optional<size_t> ceiling) {
+      attempts.push_back({order, fit, ceiling, {}});
+      PlaceAndRepair(attempts.back());
+      return IsDone() || (requests_.size() > kManyBuffers &&
+                          attempts.size() == kAttemptsOfMany);
+    };
+    // The largest first, which often is all that it takes.
+    const auto bytes = [](const BufferRequest& r) { return uint64_t{r.bytes}; };
+    if (is_enough(OrderBy(requests_, bytes), Fit::kLowest, {})) return attempts;
     // Lives are long or short by either time; which one tells more depends.
     for (const auto* lives : {&part_.compressed, &part_.requests}) {
-      for (const std::vector<uint32_t>& order : Orders(*lives)) {
+      const std::vector<std::vector<uint32_t>> orders = Orders(*lives);
+      for (const auto& ceiling : {std::optional(ceiling_), {}}) {
         for (Fit fit : {Fit::kLowest, Fit::kTightest}) {
-          attempts.push_back({.order = order, .fit = fit});
-          Place(attempts.back());
-          Keep(attempts.back());
-          if (IsDone()) return attempts;
+          for (const std::vector<uint32_t>& order : orders) {
+            if (is_enough(order, fit, ceiling)) return attempts;
+          }
         }
       }
     }
@@ -162,9 +237,7 @@ class Portfolio {
     // All of them side by side: the bound is met as soon as one can.
     for (uint64_t round = 0; round < repairs; ++round) {
       for (Attempt& attempt : attempts) {
-        RaiseTop(requests_, attempt.placement, attempt.order);
-        Place(attempt);
-        Keep(attempt);
+        Repair(attempt);
         if (IsDone()) return;
       }
     }
@@ -203,6 +276,7 @@ class Portfolio {
 
   const PlacementPart& part_;
   std::span<const BufferRequest> requests_;
+  size_t ceiling_;
   size_t enough_;
   Attempt best_;
 };
@@ -225,18 +299,16 @@ size_t LowerBound(std::span<const BufferRequest> requests) {
 }
 
 Placement PlaceInOrder(std::span<const BufferRequest> requests,
-                       std::span<const uint32_t> order, Fit fit) {
-  // All that is asked of a placed buffer, side by side: planning spends its
-  // time in this loop.
-  struct Range {
-    size_t begin, end;
-    Interval live;
-  };
+                       std::span<const uint32_t> order, Fit fit,
+                       std::optional<size_t> ceiling) {
   Placement placement;
-  placement.offsets.resize(requests.size());
-  std::vector<Range> ranges;  // by ascending begin
+  placement.offsets.assign(requests.size(), kNotPlaced);
+  if (ceiling.has_value()) Hang(requests, *ceiling, placement.offsets);
+  std::vector<Range> ranges = RangesOf(requests, placement.offsets);
   ranges.reserve(order.size());
+  if (!ranges.empty()) placement.bytes = ranges.back().end;
   for (uint32_t i : order) {
+    if (placement.offsets[i] != kNotPlaced) continue;
     const auto [live, bytes] = requests[i];
     GapSearch gap(bytes, fit);
     for (const Range& range : ranges) {
