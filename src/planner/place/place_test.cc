@@ -145,6 +145,19 @@ TEST(Place, PutsABufferIntoTheLowestOrTheTightestGap) {
   ExpectNoOverlap(requests, tightest);
 }
 
+// Kept values that go one by one, and gradients that come in their place.
+TEST(Place, HangsWhatLivesToTheEndFromACeiling) {
+  const Requests requests = {{{0, 4}, 64}, {{0, 3}, 128}, {{0, 2}, 64},
+                             {{2, 6}, 64}, {{3, 6}, 128}, {{4, 6}, 64}};
+  std::vector<uint32_t> order(requests.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const Placement placement =
+      PlaceInOrder(requests, order, Fit::kLowest, LowerBound(requests));
+  ExpectNoOverlap(requests, placement);
+  EXPECT_EQ(placement.bytes, LowerBound(requests));
+  EXPECT_EQ(placement.offsets, (std::vector<size_t>{0, 64, 192, 192, 64, 0}));
+}
+
 TEST(Place, NestedLivesNeedNoSearch) {
   // What is made first is needed last; then the same again, later.
   Requests requests;
