@@ -23,6 +23,25 @@ int Report(const Status& status) {
 
 namespace {
 
+// What is wrong with a command line that could not be parsed. The library does
+// not name a command that it does not know, nor those that there are.
+std::string ParseMessage(CLI::App& app, const CLI::ParseError& error) {
+  CLI::App* innermost = &app;
+  while (!innermost->get_subcommands().empty()) {
+    innermost = innermost->get_subcommands().back();
+  }
+  std::string names;
+  for (const CLI::App* command : innermost->get_subcommands(nullptr)) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  if (names.empty()) return error.what();
+  for (const std::string& word : innermost->remaining()) {
+    if (word.starts_with('-')) continue;
+    return "there is no command '" + word + "'; the commands are " + names;
+  }
+  return std::string(error.what()) + "; the commands are " + names;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "Thimble trains neural networks inside a number of bytes that "
@@ -53,7 +72,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr,
                  "thimble: %s\nRun `thimble --help`, or `thimble COMMAND "
                  "--help`, for what is accepted.\n",
-                 e.what());
+                 ParseMessage(app, e).c_str());
     return 2;
   }
   if (app.got_subcommand("plan")) return plan();

@@ -19,7 +19,13 @@ namespace thimble {
 namespace {
 
 TEST(Cli, RefusesWrongCommandLinesWithCode2) {
-  ExpectRefused({}, 2, "subcommand");
+  const std::string commands =
+      "the commands are plan, train, eval, data, reproduce";
+  ExpectRefused({}, 2, "subcommand is required; " + commands);
+  ExpectRefused({"foo"}, 2, "there is no command 'foo'; " + commands);
+  ExpectRefused({"foo", "cnn", "--json"}, 2, "no command 'foo'; " + commands);
+  ExpectRefused({"data", "put"}, 2,
+                "there is no command 'put'; the commands are list, get");
   ExpectRefused({"plan", "resnext"}, 2, "the models are: mlp, cnn");
   ExpectRefused({"plan", "resnet-111"}, 2, "6n+2");
   ExpectRefused({"plan", "lstm-1-16"}, 2, "lstm-LAYERS-HIDDEN-STEPS");
