@@ -198,6 +198,9 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   command.add_flag("--json", flags.json,
                    "Print the summary as one JSON object; progress to stderr");
 }
+  command.add_flag("--overwrite", train.overwrite,
+                   "Start anew where --out holds a run already, and replace "
+                   "it; without this and --resume it is refused");
 
 }  // namespace
 

@@ -66,7 +66,11 @@ struct TrainOptions {
   // Go on from the checkpoint in out_dir, to the same bits as a run that was
   // never stopped; start anew where there is none.
   bool resume = false;
-  std::string log_path;  // JSON lines; empty: none
+  // Start anew where out_dir holds a run already, and replace it. Without it,
+  // and without `resume`, such a folder is refused.
+  bool overwrite = false;
+  // JSON lines; empty: none. Not a file that is written to out_dir.
+  std::string log_path;
   // Set to true from outside (a signal handler) to end after the current step.
   const std::atomic<bool>* stop = nullptr;
 };

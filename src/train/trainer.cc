@@ -69,6 +69,14 @@ Status CheckOptions(const TrainOptions& options, const Plan& plan,
   if (AugmentOf(options, data) == Augment::kCropFlip &&
       (spec.height < kMinCropSide || spec.width < kMinCropSide)) {
     return Status::Usage(fmt::format(
+  if (options.overwrite && options.out_dir.empty()) {
+    return Status::Usage("--overwrite needs --out, the folder to start anew");
+  }
+  if (options.resume && options.overwrite) {
+    return Status::Usage(
+        "--resume goes on with a run and --overwrite starts it anew; give one "
+        "of them");
+  }
         "images of {} x {} are too small for crop-flip, whose sides must be at "
         "least {}; use --augment none",
         spec.height, spec.width, kMinCropSide));
@@ -398,6 +406,11 @@ Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
                       train::Log::Open(options.log_path, goes_on));
   return Run(plan, data, options, schedule, log, observer).Go();
 }
+    TH_RETURN_IF_ERROR(
+        train::CheckIsNoOutFile(options.out_dir, options.log_path));
+    if (!options.resume && !options.overwrite) {
+      TH_RETURN_IF_ERROR(train::CheckHoldsNoRun(options.out_dir));
+    }
 
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
                                  const EvaluateOptions& options) {

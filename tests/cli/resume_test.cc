@@ -159,8 +159,8 @@ TEST(Resume, OneRunAtATimeWritesIntoAFolder) {
     if (ReadWholeFile(log).find("\"step\"") != std::string::npos) break;
     usleep(10'000);
   }
-  const Args second = {"train",   "mlp", "--data", "synthetic",
-                       "--steps", "1",   "--out",  run};
+  const Args second = {"train", "mlp",   "--data", "synthetic",  "--steps",
+                       "1",     "--out", run,      "--overwrite"};
   const CliResult refused = RunCli(second);
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_NE(refused.err.find(run + " is in use by another process"),
