@@ -36,6 +36,7 @@ struct EpochEvent {
   double train_accuracy = 0;  // of the same, while the weights moved
   double test_loss = 0;
   double test_accuracy = 0;
+  // NaN where a resumed run had nothing left of it but the test.
   double images_per_second = 0;
   double seconds = 0;  // training and evaluation
 };
@@ -79,7 +80,8 @@ struct TrainSummary {
   uint64_t arena_bytes = 0;
   int64_t rss_base_bytes = 0;  // before the arena was taken
   int64_t rss_peak_bytes = 0;
-  double images_per_second = 0;
+  // NaN where nothing was trained: the resumed run was finished already.
+  double images_per_second = std::numeric_limits<double>::quiet_NaN();
   // NaN where a stop came before the first of them.
   double best_test_accuracy = std::numeric_limits<double>::quiet_NaN();
   double test_accuracy = std::numeric_limits<double>::quiet_NaN();  // the last
