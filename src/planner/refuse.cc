@@ -8,6 +8,7 @@
 
 #include "planner/assemble.h"
 #include "planner/choose.h"
+#include "planner/two_pass.h"
 #include "thimble/plan.h"
 #include "thimble/size.h"
 
@@ -48,6 +49,15 @@ std::string WithAuto(const Model& model, const Plan& plan) {
                      SmallestPlan(model, options).arena_bytes());
 }
 
+// Without a number: to plan with it takes several times as long.
+std::string WithTwoPasses(const Model& model, const Plan& plan) {
+  if (plan.options().two_pass) return "";
+  const planner::Program program =
+      planner::MakeProgram(model, plan.options(), plan.microbatch());
+  if (planner::FindTwoPassPairs(program).empty()) return "";
+  return "; --two-pass on may take less, for more work";
+}
+
 // Evaluation has no microbatches; its results do not depend on the batch.
 std::string WithOneImage(const Model& model, const Plan& plan) {
   if (plan.microbatch() == 1) return "";
@@ -83,25 +93,33 @@ std::string WithMicrobatches(const Model& model, const Plan& plan) {
       smallest.arena_bytes(), smallest.microbatch());
 }
 
+// Both as sizes, or as bytes where they would look alike.
+std::string NeedAndBudget(size_t need, uint64_t budget) {
+  if (FormatBytes(need) == FormatBytes(budget)) {
+    return fmt::format("needs {} bytes, the budget is {} bytes", need, budget);
+  }
+  return fmt::format("needs {}, the budget is {}", FormatBytesUp(need),
+                     FormatBytes(budget));
+}
+
 }  // namespace
 
 Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
   if (plan.arena_bytes() <= budget) return Status::Ok();
   const int threads = plan.options().threads;
   std::string message = fmt::format(
-      "the plan of {} at batch {}{} with {} thread{} needs {}, the budget is "
-      "{}; the peak stands at op '{}' ({}). The smallest budget that works is "
-      "{} bytes",
+      "the plan of {} at batch {}{} with {} thread{} {}; the peak stands at op "
+      "'{}' ({}). The smallest budget that works is {} bytes",
       plan.model(), plan.batch(), planner::PassesText(plan), threads,
-      threads == 1 ? "" : "s", FormatBytesUp(plan.arena_bytes()),
-      FormatBytes(budget), plan.peak_op().name, PeakByRole(plan),
-      plan.arena_bytes());
+      threads == 1 ? "" : "s", NeedAndBudget(plan.arena_bytes(), budget),
+      plan.peak_op().name, PeakByRole(plan), plan.arena_bytes());
   message += WithOneThread(model, plan);
   if (!plan.options().training) {
     return Status::Failed(message + WithOneImage(model, plan));
   }
   message += WithAuto(model, plan);
-  return Status::Failed(message + WithMicrobatches(model, plan));
+  message += WithMicrobatches(model, plan);
+  return Status::Failed(message + WithTwoPasses(model, plan));
 }
 
 }  // namespace thimble

@@ -126,9 +126,18 @@ TEST(Cli, KeepsABudgetAndNamesTheSmallestThatWorks) {
       RunCli(plan + Args{"--budget", std::to_string(arena - 1)});
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_EQ(Json::parse(refused.out)["fits"], false);
-  EXPECT_NE(refused.err.find(std::to_string(arena) + " bytes"),
+  // As sizes they would look alike.
+  EXPECT_NE(refused.err.find("needs " + std::to_string(arena) +
+                             " bytes, the budget is " +
+                             std::to_string(arena - 1) + " bytes; "),
             std::string::npos)
       << refused.err;
+  EXPECT_NE(refused.err.find("; --two-pass on may take less"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_EQ(RunCli(plan + Args{"--budget", "1kB", "--two-pass", "on"})
+                .err.find("--two-pass"),
+            std::string::npos);
   ExpectRefused({"train", "cnn", "--data", "synthetic", "--budget", "1MB"}, 1,
                 "smallest budget that works");
 }
