@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "commands.h"
 
@@ -35,11 +37,16 @@ std::string ParseMessage(CLI::App& app, const CLI::ParseError& error) {
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
   if (names.empty()) return error.what();
-  for (const std::string& word : innermost->remaining()) {
-    if (word.starts_with('-')) continue;
-    return "there is no command '" + word + "'; the commands are " + names;
+  const std::vector<std::string> words = innermost->remaining();
+  const auto unknown =
+      std::ranges::find_if_not(words, [](const std::string& word) {
+        return word.starts_with('-');  // an option
+      });
+  std::string message = error.what();
+  if (unknown != words.end()) {
+    message = "there is no command '" + *unknown + "'";
   }
-  return std::string(error.what()) + "; the commands are " + names;
+  return message + "; the commands are " + names;
 }
 
 int Main(int argc, char** argv) {
