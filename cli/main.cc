@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "commands.h"
 
@@ -22,6 +24,30 @@ int Report(const Status& status) {
 }
 
 namespace {
+
+// What is wrong with a command line that could not be parsed. The library does
+// not name a command that it does not know, nor those that there are.
+std::string ParseMessage(CLI::App& app, const CLI::ParseError& error) {
+  CLI::App* innermost = &app;
+  while (!innermost->get_subcommands().empty()) {
+    innermost = innermost->get_subcommands().back();
+  }
+  std::string names;
+  for (const CLI::App* command : innermost->get_subcommands(nullptr)) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  if (names.empty()) return error.what();
+  const std::vector<std::string> words = innermost->remaining();
+  const auto unknown =
+      std::ranges::find_if_not(words, [](const std::string& word) {
+        return word.starts_with('-');  // an option
+      });
+  std::string message = error.what();
+  if (unknown != words.end()) {
+    message = "there is no command '" + *unknown + "'";
+  }
+  return message + "; the commands are " + names;
+}
 
 int Main(int argc, char** argv) {
   CLI::App app(
@@ -53,7 +79,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr,
                  "thimble: %s\nRun `thimble --help`, or `thimble COMMAND "
                  "--help`, for what is accepted.\n",
-                 e.what());
+                 ParseMessage(app, e).c_str());
     return 2;
   }
   if (app.got_subcommand("plan")) return plan();

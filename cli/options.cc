@@ -55,8 +55,9 @@ void AddAllowFlags(CLI::App& app, PlanFlags& flags) {
       ->type_name("LIST")
       ->check(CheckAllowed);
   app.add_option("--min-microbatch", flags.min_microbatch,
-                 "The least that --allow microbatch may go down to (default: 8 "
-                 "where there are batch norms, else 1)")
+                 "The least that --allow microbatch may go down to (default: "
+                 "the --ghost-batch, where it is given; else 8 where there are "
+                 "batch norms, and 1 without)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
 }
 
@@ -137,9 +138,9 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
   app.add_option("--checkpoint", flags.checkpoint,
                  "What to drop in the forward pass and compute again in the "
                  "backward pass: none (default), no-bn, every-M, residual-M, "
-                 "residual-M* (or residual-Ms), sqrt, recursive-K, revolve, or "
-                 "auto (default with --budget): the least work that fits. "
-                 "Results do not depend on it; memory and time do")
+                 "residual-M* (or residual-Ms), sqrt, recursive-K, revolve, "
+                 "revolve-S, or auto (default with --budget): the least work "
+                 "that fits. Results do not depend on it; memory and time do")
       ->check(CheckNotEmpty);
   AddSwitch(app, "--inplace", flags.inplace,
             "Ops write over inputs that nobody reads later (default on); off "

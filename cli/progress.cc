@@ -72,15 +72,20 @@ void Progress::OnStep(const StepEvent& event) {
 
 void Progress::OnEpoch(const EpochEvent& event) {
   best_accuracy_ = std::max(best_accuracy_, event.test_accuracy);
+  char speed[32] = "";
+  if (std::isfinite(event.images_per_second)) {
+    std::snprintf(speed, sizeof(speed), "  %.0f img/s",
+                  event.images_per_second);
+  }
   char line[256];
   Send(fd_, line,
        std::snprintf(line, sizeof(line),
-                     "%sepoch %lld  loss %.4f  train %.2f%%  test %.2f%%  %.0f "
-                     "img/s  %.1f s\n",
+                     "%sepoch %lld  loss %.4f  train %.2f%%  test "
+                     "%.2f%%%s  %.1f s\n",
                      open_ ? "\r\x1b[K" : "",
                      static_cast<long long>(event.epoch), event.train_loss,
                      100.0 * event.train_accuracy, 100.0 * event.test_accuracy,
-                     event.images_per_second, event.seconds));
+                     speed, event.seconds));
   open_ = false;
 }
 

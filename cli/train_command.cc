@@ -66,6 +66,11 @@ std::string Percent(double share) {
   return text;
 }
 
+std::string Rate(double per_second) {
+  if (std::isnan(per_second)) return "not measured";
+  return std::to_string(std::llround(per_second));
+}
+
 void PrintTable(const Plan& plan, const TrainSummary& summary) {
   const int64_t over = summary.rss_peak_bytes - summary.rss_base_bytes;
   const std::pair<const char*, std::string> rows[] = {
@@ -76,12 +81,15 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
       {"RSS before the arena",
        FormatBytesUp(static_cast<uint64_t>(summary.rss_base_bytes))},
       {"best test accuracy", Percent(summary.best_test_accuracy)},
-      {"images/s", std::to_string(std::llround(summary.images_per_second))},
+      {"images/s", Rate(summary.images_per_second)},
       {"steps", std::to_string(summary.steps)},
       {"weights sha256", summary.weights_sha256.substr(0, 16)},
   };
   if (summary.resumed_step > 0) {
-    std::printf("\nwent on after step %lld",
+    const bool was_finished =
+        summary.steps == summary.resumed_step && !summary.stopped;
+    std::printf("\n%s after step %lld",
+                was_finished ? "nothing was left to train" : "went on",
                 static_cast<long long>(summary.resumed_step));
   }
   std::string batch = std::to_string(plan.batch());
@@ -190,6 +198,9 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   command.add_flag("--resume", train.resume,
                    "Go on from the checkpoint in --out, bit for bit; start "
                    "anew where there is none");
+  command.add_flag("--overwrite", train.overwrite,
+                   "Start anew where --out holds a run already, and replace "
+                   "it; without this and --resume it is refused");
   command.add_option("--log", train.log_path, "File for JSON lines")
       ->check(CheckNotEmpty);
   command.add_flag("--poison", train.poison,

@@ -387,7 +387,7 @@ TEST(Microbatch, WhatTheUpdateReadsLivesFromTheFirstOp) {
 }
 
 TEST(Microbatch, MustDivideTheBatch) {
-  const Model model = Plain(12);
+  const Model model = Normalized(12);
   const auto refused = [&model](const PlanOptions& options) {
     const Result<Plan> plan = MakePlan(model, options);
     EXPECT_FALSE(plan.ok());
@@ -409,6 +409,15 @@ TEST(Microbatch, MustDivideTheBatch) {
   refused({.microbatch = -1});
   refused({.ghost_batch = -2});
   EXPECT_TRUE(MakePlan(model, {.microbatch = 12, .ghost_batch = 12}).ok());
+}
+
+TEST(Microbatch, GroupsAreRefusedWhereNothingIsNormalised) {
+  const Result<Plan> plan = MakePlan(Plain(12), {.ghost_batch = 5});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), StatusCode::kUsage);
+  EXPECT_EQ(plan.status().message(),
+            "a ghost batch of 5 images has no effect on plain, which has no "
+            "batch norms; leave out --ghost-batch");
 }
 
 }  // namespace

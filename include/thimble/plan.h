@@ -40,7 +40,8 @@ struct PlanOptions {
   // once. Batch norms see one microbatch at a time.
   int64_t microbatch = 0;
   // Batch norms see groups of this many images, as if each were a microbatch,
-  // though all are in one pass; 0: no groups. Must divide the microbatch.
+  // though all are in one pass; 0: no groups. Must divide the microbatch, and
+  // there must be batch norms.
   int64_t ghost_batch = 0;
   bool training = true;  // false: only the evaluate phase
   bool fuse = true;      // norm, ReLU and sums into the convolutions
@@ -49,8 +50,8 @@ struct PlanOptions {
   // buffer has its own for the whole of a step.
   bool sharing = true;
   // What is dropped in forward and computed again for backward: none, no-bn,
-  // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve; or auto, the
-  // least work that the budget allows. Results do not depend on it.
+  // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve, revolve-S; or
+  // auto, the least work that the budget allows. Results do not depend on it.
   std::string checkpoint = "none";
   // Let fused convolutions make the gradient of their input twice, so that it
   // is not stored beside what it is made from: where that lowers the peak; with
@@ -60,7 +61,8 @@ struct PlanOptions {
   std::optional<uint64_t> budget;
   // Where nothing fits the budget otherwise, take the largest microbatch at
   // which something does: a divisor of the batch, not below `min_microbatch`
-  // (0: 8 where there are batch norms, else 1). Not if `microbatch` is given.
+  // (0: the ghost batch; without one 8 where there are batch norms, else 1).
+  // Not if `microbatch` is given. A `min_microbatch` alone is refused.
   bool allow_microbatch = false;
   int64_t min_microbatch = 0;
 };

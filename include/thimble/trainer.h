@@ -36,6 +36,7 @@ struct EpochEvent {
   double train_accuracy = 0;  // of the same, while the weights moved
   double test_loss = 0;
   double test_accuracy = 0;
+  // NaN where a resumed run had nothing left of it but the test.
   double images_per_second = 0;
   double seconds = 0;  // training and evaluation
 };
@@ -66,7 +67,11 @@ struct TrainOptions {
   // Go on from the checkpoint in out_dir, to the same bits as a run that was
   // never stopped; start anew where there is none.
   bool resume = false;
-  std::string log_path;  // JSON lines; empty: none
+  // Start anew where out_dir holds a run already, and replace it. Without it,
+  // and without `resume`, such a folder is refused.
+  bool overwrite = false;
+  // JSON lines; empty: none. Not a file that is written to out_dir.
+  std::string log_path;
   // Set to true from outside (a signal handler) to end after the current step.
   const std::atomic<bool>* stop = nullptr;
 };
@@ -75,7 +80,8 @@ struct TrainSummary {
   uint64_t arena_bytes = 0;
   int64_t rss_base_bytes = 0;  // before the arena was taken
   int64_t rss_peak_bytes = 0;
-  double images_per_second = 0;
+  // NaN where nothing was trained: the resumed run was finished already.
+  double images_per_second = std::numeric_limits<double>::quiet_NaN();
   // NaN where a stop came before the first of them.
   double best_test_accuracy = std::numeric_limits<double>::quiet_NaN();
   double test_accuracy = std::numeric_limits<double>::quiet_NaN();  // the last

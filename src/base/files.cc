@@ -44,6 +44,17 @@ std::string FolderOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+std::string NameOf(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+// Whether both are there and are one file or folder.
+bool IsSame(const std::string& a, const std::string& b) {
+  struct stat of_a, of_b;
+  return stat(a.c_str(), &of_a) == 0 && stat(b.c_str(), &of_b) == 0 &&
+         of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
 // Makes a finished rename survive a power failure.
 Status SyncFolder(const std::string& folder) {
   const FileDescriptor file(
@@ -236,6 +247,14 @@ Result<AtomicFileWriter> AtomicFileWriter::Create(const std::string& path) {
   return AtomicFileWriter(path, FileDescriptor(fd, std::move(temporary)));
 }
 
+bool AtomicFileWriter::Touches(const std::string& path,
+                               const std::string& other) {
+  if (IsSame(path, other)) return true;
+  if (!IsSame(FolderOf(path), FolderOf(other))) return false;
+  const std::string name = NameOf(other);
+  return name == NameOf(path) || WriterOf(name, NameOf(path)) > 0;
+}
+
 Status AtomicFileWriter::Fail(const char* action) {
   failed_ = true;
   return SystemError(action, path_);
@@ -270,7 +289,7 @@ Status AtomicFileWriter::Commit() {
 
 void RemoveStaleTemporaries(const std::string& path) {
   const std::string folder = FolderOf(path);
-  const std::string base = path.substr(path.rfind('/') + 1);
+  const std::string base = NameOf(path);
   DIR* entries = opendir(folder.c_str());
   if (entries == nullptr) return;
   while (const dirent* entry = readdir(entries)) {

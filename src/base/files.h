@@ -79,6 +79,9 @@ class AtomicFileWriter {
  public:
   // The folder must exist.
   static Result<AtomicFileWriter> Create(const std::string& path);
+  // Whether `other` is the file at `path`, or a temporary one of some process
+  // for it; be it by a link, or not there yet.
+  static bool Touches(const std::string& path, const std::string& other);
   ~AtomicFileWriter();
   AtomicFileWriter(AtomicFileWriter&& other) noexcept;
   AtomicFileWriter& operator=(AtomicFileWriter&&) = delete;

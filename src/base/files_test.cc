@@ -93,6 +93,33 @@ TEST(FileDescriptor, MovesWithoutClosingTwice) {
   EXPECT_EQ(buffer, "x");
 }
 
+TEST(AtomicFileWriter, KnowsWhichFilesItTouches) {
+  const TestFolder folder;
+  const std::string real = folder.File("real");
+  const std::string link = folder.File("link");
+  ASSERT_TRUE(MakeDirs(real).ok());
+  ASSERT_EQ(symlink(real.c_str(), link.c_str()), 0);
+  const std::string path = real + "/f";
+  const auto expect_touched = [&] {
+    for (const std::string& other :
+         {path, folder.path() + "/./real//f", link + "/f", link + "/f.tmp.7"}) {
+      EXPECT_TRUE(AtomicFileWriter::Touches(path, other)) << other;
+    }
+  };
+  expect_touched();  // before it is there
+  WriteTestFile(path, "x");
+  expect_touched();
+  ASSERT_EQ(symlink(path.c_str(), folder.File("soft").c_str()), 0);
+  ASSERT_EQ(::link(path.c_str(), folder.File("hard").c_str()), 0);
+  EXPECT_TRUE(AtomicFileWriter::Touches(path, folder.File("soft")));
+  EXPECT_TRUE(AtomicFileWriter::Touches(path, folder.File("hard")));
+  for (const std::string& other :
+       {folder.File("f"), real + "/g", real + "/f.tmp.x", real + "/f.jsonl",
+        folder.File("nowhere/f"), std::string("/dev/null")}) {
+    EXPECT_FALSE(AtomicFileWriter::Touches(path, other)) << other;
+  }
+}
+
 TEST(AtomicFileWriter, ReplacesTheFileOnlyAtCommit) {
   const TestFolder folder;
   WriteTestFile(folder.File("f"), "old");

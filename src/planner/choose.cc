@@ -41,6 +41,30 @@ Status CheckDivides(const char* what, int64_t images, const char* of,
                   what, images, of, whole, DivisorUpTo(whole, images)));
 }
 
+bool HasBatchNorm(const Model& model) {
+  return std::any_of(
+      model.graph.ops().begin(), model.graph.ops().end(),
+      [](const Op& op) { return op.def->kind() == OpKind::kBatchNorm; });
+}
+
+// What is asked for and would change nothing is mostly a mistake.
+Status CheckHasEffect(const Model& model, const PlanOptions& options) {
+  if (options.min_microbatch > 0 && !options.allow_microbatch) {
+    return Status::Usage(fmt::format(
+        "a smallest microbatch of {} has no effect where the budget may not "
+        "choose the microbatch; add --allow microbatch, or leave out "
+        "--min-microbatch",
+        options.min_microbatch));
+  }
+  if (options.ghost_batch > 0 && !HasBatchNorm(model)) {
+    return Status::Usage(fmt::format(
+        "a ghost batch of {} images has no effect on {}, which has no batch "
+        "norms; leave out --ghost-batch",
+        options.ghost_batch, model.name));
+  }
+  return Status::Ok();
+}
+
 Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
   Status status =
       CheckDivides("microbatch", options.microbatch, "batch", model.batch());
@@ -51,6 +75,8 @@ Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
         "{}, got {}",
         model.batch(), options.min_microbatch));
   }
+  status = CheckHasEffect(model, options);
+  if (!status.ok()) return status;
   const bool is_fixed = options.microbatch > 0;
   return CheckDivides("ghost batch", options.ghost_batch,
                       is_fixed ? "microbatch" : "batch",
@@ -75,12 +101,6 @@ Status CheckOptions(const PlanOptions& options) {
     return Status::Usage("Nesterov's step needs a momentum above 0");
   }
   return planner::ParseStrategy(options.checkpoint).status();
-}
-
-bool HasBatchNorm(const Model& model) {
-  return std::any_of(
-      model.graph.ops().begin(), model.graph.ops().end(),
-      [](const Op& op) { return op.def->kind() == OpKind::kBatchNorm; });
 }
 
 int64_t MinMicrobatch(const Model& model, const PlanOptions& options) {

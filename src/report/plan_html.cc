@@ -195,9 +195,7 @@ void AddFigures(PageWriter& page, const Plan& plan,
   AddFigure(page, "precision", text("precision"));
   AddFigure(page, "checkpoint", text("checkpoint"));
   AddFigure(page, "threads", text("threads"));
-  AddFigure(page, "MFLOP per image, forward and backward",
-            fmt::format("{:.1f}", static_cast<double>(plan.flops_step()) /
-                                      static_cast<double>(plan.batch()) / 1e6));
+  AddFigure(page, "forward and backward", report::FlopsText(plan));
   AddFigure(page, "FLOPs over those without recomputation",
             fmt::format("{:.3f}", json["flops"]["ratio"].get<double>()));
   AddFigure(

@@ -80,7 +80,7 @@ std::string OptionsText(const Plan& plan, const TradeOff& trade) {
   return text;
 }
 
-// "4.10 MB less for 9.0% more FLOPs".
+// "4.10 MB less for 9.0% more FLOPs", "the same bytes for 3.0% fewer FLOPs".
 std::string TradeText(const Plan& plan, const TradeOff& trade) {
   const size_t arena = plan.arena_bytes();
   const bool less = trade.arena_bytes < arena;
@@ -89,8 +89,11 @@ std::string TradeText(const Plan& plan, const TradeOff& trade) {
   const double flops = 100.0 * (static_cast<double>(trade.flops_step) /
                                     static_cast<double>(plan.flops_step()) -
                                 1.0);
-  return fmt::format("{} {} for {:.1f}% {} FLOPs", FormatBytes(bytes),
-                     less ? "less" : "more", std::abs(flops),
+  const std::string change =
+      bytes == 0
+          ? "the same bytes"
+          : fmt::format("{} {}", FormatBytes(bytes), less ? "less" : "more");
+  return fmt::format("{} for {:.1f}% {} FLOPs", change, std::abs(flops),
                      flops < 0 ? "fewer" : "more");
 }
 
@@ -177,6 +180,12 @@ double report::FlopsRatio(const Plan& plan) {
   return step > 0 ? step / (step - recompute) : 1.0;
 }
 
+std::string report::FlopsText(const Plan& plan) {
+  const auto step = static_cast<double>(plan.flops_step());
+  return fmt::format("{} per step, {} per image", FormatFlops(step),
+                     FormatFlops(step / static_cast<double>(plan.batch())));
+}
+
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
   return JsonOf(plan, budget).dump();
 }
@@ -225,12 +234,11 @@ std::string PlanTable(const Plan& plan, std::span<const TradeOff> trade_offs) {
     text += fmt::format("    {:<26} {:>12}   {}\n", live[i]->name,
                         FormatBytes(live[i]->bytes), RoleName(live[i]->role));
   }
-  const auto step = static_cast<double>(plan.flops_step());
   text += fmt::format(
-      "\n  {} per step, {} per image, forward and backward; {:.3f} times as "
-      "many as with nothing computed twice (checkpoint {})\n",
-      FormatFlops(step), FormatFlops(step / static_cast<double>(plan.batch())),
-      report::FlopsRatio(plan), plan.options().checkpoint);
+      "\n  {}, forward and backward; {:.3f} times as many as with nothing "
+      "computed twice (checkpoint {})\n",
+      report::FlopsText(plan), report::FlopsRatio(plan),
+      plan.options().checkpoint);
   return text + TradeOffLines(plan, trade_offs);
 }
 

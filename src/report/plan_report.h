@@ -3,6 +3,7 @@
 // What several reports of a plan tell. Pure functions, safe from every thread.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "thimble/plan.h"
@@ -14,5 +15,8 @@ std::vector<const Buffer*> LiveAtPeak(const Plan& plan);
 
 // FLOPs of a step over those with nothing computed twice.
 double FlopsRatio(const Plan& plan);
+
+// "5.21 GFLOP per step, 81.4 MFLOP per image": forward and backward.
+std::string FlopsText(const Plan& plan);
 
 }  // namespace thimble::report

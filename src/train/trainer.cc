@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "base/files.h"
@@ -29,6 +30,12 @@ using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// NaN where there was nothing to measure.
+double Speed(int64_t images, double seconds) {
+  return images > 0 ? static_cast<double>(images) / seconds
+                    : std::numeric_limits<double>::quiet_NaN();
 }
 
 Status CheckData(const Plan& plan, const PhaseEnds& ends, const Dataset& data) {
@@ -61,6 +68,14 @@ Status CheckOptions(const TrainOptions& options, const Plan& plan,
   }
   if (options.resume && options.out_dir.empty()) {
     return Status::Usage("--resume needs --out, the folder to go on from");
+  }
+  if (options.overwrite && options.out_dir.empty()) {
+    return Status::Usage("--overwrite needs --out, the folder to start anew");
+  }
+  if (options.resume && options.overwrite) {
+    return Status::Usage(
+        "--resume goes on with a run and --overwrite starts it anew; give one "
+        "of them");
   }
   if (options.warmup_steps < 0) {
     return Status::Usage("the warm-up cannot be shorter than 0 steps");
@@ -215,7 +230,7 @@ class Run {
     event.train_loss = now_.epoch_loss / steps;
     event.train_accuracy = static_cast<double>(now_.epoch_correct) /
                            static_cast<double>(now_.epoch_images);
-    event.images_per_second = static_cast<double>(images) / seconds;
+    event.images_per_second = Speed(images, seconds);
     return EndEpoch(start, event);
   }
 
@@ -348,8 +363,7 @@ class Run {
     summary_.best_test_accuracy = now_.best_test_accuracy;
     summary_.test_accuracy = now_.test_accuracy;
     summary_.final_train_loss = now_.final_train_loss;
-    summary_.images_per_second =
-        train_seconds_ > 0 ? static_cast<double>(images_) / train_seconds_ : 0;
+    summary_.images_per_second = Speed(images_, train_seconds_);
     summary_.rss_peak_bytes = PeakRssBytes();
     summary_.weights_sha256 = train::WeightsSha256(*session_);
     if (!options_.out_dir.empty()) {
@@ -392,6 +406,11 @@ Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
   FileDescriptor lock;
   if (!options.out_dir.empty()) {
     TH_ASSIGN_OR_RETURN(lock, train::PrepareOutDir(options.out_dir));
+    TH_RETURN_IF_ERROR(
+        train::CheckIsNoOutFile(options.out_dir, options.log_path));
+    if (!options.resume && !options.overwrite) {
+      TH_RETURN_IF_ERROR(train::CheckHoldsNoRun(options.out_dir));
+    }
   }
   const bool goes_on = options.resume && train::HasCheckpoint(options.out_dir);
   TH_ASSIGN_OR_RETURN(train::Log log,

@@ -58,6 +58,34 @@ Result<FileDescriptor> PrepareOutDir(const std::string& dir) {
   return lock;
 }
 
+Status CheckHoldsNoRun(const std::string& dir) {
+  if (HasCheckpoint(dir)) {
+    return Status::Failed(fmt::format(
+        "{} holds a run already; --resume goes on with it, --overwrite starts "
+        "anew and replaces it",
+        dir));
+  }
+  if (IsFile(WeightsPath(dir))) {
+    return Status::Failed(fmt::format(
+        "{} holds weights already, and no checkpoint that --resume could go on "
+        "from; --overwrite starts anew and replaces them",
+        dir));
+  }
+  return Status::Ok();
+}
+
+Status CheckIsNoOutFile(const std::string& dir, const std::string& log_path) {
+  for (const std::string& file : {WeightsPath(dir), CheckpointPath(dir)}) {
+    if (AtomicFileWriter::Touches(file, log_path)) {
+      return Status::Usage(
+          fmt::format("the log {} would be written over {}, which --out needs; "
+                      "choose another name",
+                      log_path, file));
+    }
+  }
+  return Status::Ok();
+}
+
 Status SaveWeights(const std::string& dir, Session& session,
                    const WeightsInfo& info, int64_t steps) {
   const Graph& graph = session.plan().graph();

@@ -22,6 +22,14 @@ std::string WeightsPath(const std::string& dir);
 // what killed runs have left half written.
 Result<FileDescriptor> PrepareOutDir(const std::string& dir);
 
+// Fails where a run has left weights or a checkpoint in `dir`.
+Status CheckHoldsNoRun(const std::string& dir);
+
+// Fails where the log at `log_path` would be a file that is written to `dir`,
+// or a temporary one on the way there: each would destroy the other.
+// REQUIRES: `dir` is there.
+Status CheckIsNoOutFile(const std::string& dir, const std::string& log_path);
+
 // What the network was trained for.
 struct WeightsInfo {
   std::string model;

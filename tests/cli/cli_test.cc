@@ -19,7 +19,13 @@ namespace thimble {
 namespace {
 
 TEST(Cli, RefusesWrongCommandLinesWithCode2) {
-  ExpectRefused({}, 2, "subcommand");
+  const std::string commands =
+      "the commands are plan, train, eval, data, reproduce";
+  ExpectRefused({}, 2, "subcommand is required; " + commands);
+  ExpectRefused({"foo"}, 2, "there is no command 'foo'; " + commands);
+  ExpectRefused({"foo", "cnn", "--json"}, 2, "no command 'foo'; " + commands);
+  ExpectRefused({"data", "put"}, 2,
+                "there is no command 'put'; the commands are list, get");
   ExpectRefused({"plan", "resnext"}, 2, "the models are: mlp, cnn");
   ExpectRefused({"plan", "resnet-111"}, 2, "6n+2");
   ExpectRefused({"plan", "lstm-1-16"}, 2, "lstm-LAYERS-HIDDEN-STEPS");
@@ -252,6 +258,67 @@ TEST(Cli, RefusesPlacesThatItCannotWrite) {
                 "thimble train --out");
 }
 
+TEST(Cli, RefusesALogThatIsAFileOfTheOutFolder) {
+  TestFolder folder;
+  const std::string run = folder.File("run");
+  const std::string link = folder.File("link");
+  ASSERT_EQ(mkdir(run.c_str(), 0777), 0);
+  ASSERT_EQ(symlink(run.c_str(), link.c_str()), 0);
+  const Args train = {"train",   "mlp", "--data", "synthetic",
+                      "--steps", "1",   "--out",  run};
+  for (const std::string& dir : {run, link, folder.path() + "/./run"}) {
+    for (const char* name :
+         {"weights.safetensors", "checkpoint.safetensors",
+          "weights.safetensors.tmp.1", "checkpoint.safetensors.tmp.1"}) {
+      const std::string log = dir + "/" + name;
+      ExpectRefused(train + Args{"--log", log}, 2,
+                    "the log " + log + " would be written over " + run);
+    }
+  }
+  EXPECT_EQ(folder.CountFiles(), 0);
+  EXPECT_EQ(RunCli(train + Args{"--log", run + "/log.jsonl"}).exit_code, 0);
+  EXPECT_EQ(folder.CountFiles(), 3);
+}
+
+TEST(Cli, ASecondRunIntoAFolderReplacesNothingUnasked) {
+  TestFolder folder;
+  const std::string run = folder.File("run");
+  const std::string weights = run + "/weights.safetensors";
+  const std::string checkpoint = run + "/checkpoint.safetensors";
+  const std::string log = folder.File("log.jsonl");
+  const auto train = [&](const char* seed) {
+    return Args{"train",   "mlp", "--data", "synthetic", "--seed", seed,
+                "--steps", "1",   "--out",  run,         "--log",  log};
+  };
+  ASSERT_EQ(mkdir(run.c_str(), 0777), 0);
+  WriteTestFile(run + "/notes.txt", "mine");
+  // Without --out there is nothing to replace.
+  ExpectRefused(
+      {"train", "mlp", "--data", "synthetic", "--steps", "1", "--overwrite"}, 2,
+      "--overwrite needs --out");
+  ASSERT_EQ(RunCli(train("1")).exit_code, 0);
+  const std::string first[] = {ReadTestFile(weights), ReadTestFile(checkpoint),
+                               ReadTestFile(log)};
+  ExpectRefused(train("2"), 1,
+                run +
+                    " holds a run already; --resume goes on with it, "
+                    "--overwrite starts anew");
+  ExpectRefused(train("2") + Args{"--overwrite", "--resume"}, 2,
+                "give one of them");
+  EXPECT_TRUE(ReadTestFile(weights) == first[0]);
+  EXPECT_TRUE(ReadTestFile(checkpoint) == first[1]);
+  EXPECT_EQ(ReadTestFile(log), first[2]);
+  EXPECT_EQ(RunCli(train("2") + Args{"--overwrite"}).exit_code, 0);
+  EXPECT_FALSE(ReadTestFile(weights) == first[0]);
+  EXPECT_FALSE(ReadTestFile(checkpoint) == first[1]);
+  EXPECT_EQ(ReadTestFile(run + "/notes.txt"), "mine");
+
+  ASSERT_EQ(unlink(checkpoint.c_str()), 0);
+  ExpectRefused(train("1"), 1, run + " holds weights already");
+  EXPECT_EQ(RunCli(train("1") + Args{"--overwrite"}).exit_code, 0);
+  EXPECT_TRUE(ReadTestFile(weights) == first[0]);
+}
+
 TEST(Cli, AFullDiskUnderTheLogEndsTheLogNotTheTraining) {
   const CliResult result =
       RunCli({"train", "mlp", "--data", "synthetic", "--steps", "3", "--json",
@@ -293,10 +360,10 @@ TEST(Cli, KillDuringTrainingNeverLeavesBrokenWeights) {
                      "--data", "synthetic", "--json"};
   for (int round = 0; round < 12; ++round) {
     // 8 steps to an epoch: most of the time goes into saving and testing.
-    const int pid =
-        StartCli({"train", "mlp", "--data", "synthetic", "--batch", "512",
-                  "--epochs", "100000", "--out", folder.File("run")},
-                 folder.File("stdout"));
+    const int pid = StartCli(
+        {"train", "mlp", "--data", "synthetic", "--batch", "512", "--epochs",
+         "100000", "--overwrite", "--out", folder.File("run")},
+        folder.File("stdout"));
     // However slow the machine is: the first one lives until it has saved once.
     const std::string weights = folder.File("run") + "/weights.safetensors";
     for (int wait = 0; round == 0 && wait < 6000; ++wait) {

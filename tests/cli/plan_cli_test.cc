@@ -73,6 +73,36 @@ TEST(Cli, MicrobatchesTakeLessAndAreReported) {
   ExpectRefused({"plan", "cnn", "--microbatch", "0"}, 2, "--microbatch");
 }
 
+TEST(Cli, RefusesOptionsThatWouldHaveNoEffect) {
+  for (const char* command : {"plan", "train"}) {
+    Args args = {command, "cnn", "--budget", "1GB", "--min-microbatch", "10"};
+    if (args[0] == "train") args = args + Args{"--data", "synthetic"};
+    ExpectRefused(args, 2, "no effect where the budget may not choose");
+    ExpectRefused(args + Args{"--allow", "exact"}, 2, "add --allow microbatch");
+  }
+  EXPECT_EQ(RunCli({"plan", "cnn", "--budget", "1GB", "--min-microbatch", "10",
+                    "--allow", "microbatch"})
+                .exit_code,
+            0);
+  for (const char* model : {"mlp", "lstm-1-8-28"}) {
+    ExpectRefused({"plan", model, "--ghost-batch", "10"}, 2,
+                  "has no effect on " + std::string(model) +
+                      ", which has no batch norms");
+  }
+}
+
+TEST(Cli, HelpNamesEveryDefaultAndStrategy) {
+  const std::string help = RunCli({"plan", "--help"}).out;
+  // As one line, however it is broken.
+  std::string words;
+  std::istringstream stream(help);
+  for (std::string word; stream >> word;) words += word + " ";
+  for (const char* text : {"the --ghost-batch, where it is given; else 8",
+                           " revolve, revolve-S, or auto "}) {
+    EXPECT_NE(words.find(text), std::string::npos) << text << " in: " << help;
+  }
+}
+
 TEST(Cli, TwoPassesTakeLessAndAreReported) {
   const Args plan = {"plan",   "wrn-10-1",     "--batch",     "64",
                      "--json", "--checkpoint", "residual-1s", "--two-pass"};

@@ -66,11 +66,23 @@ TEST(Resume, EndsInTheSameBitsAfterStopsAndKills) {
 
 TEST(Resume, OfAFinishedRunReportsItAgain) {
   TestFolder folder;
-  const Args args = TrainArgs(folder.File("run"), "1");
+  Args args = TrainArgs(folder.File("run"), "1");
   const Json first = Finish(args);
   const Json again = Finish(args);
   EXPECT_EQ(again["weights_sha256"], first["weights_sha256"]);
   EXPECT_EQ(again["best_test_accuracy"], first["best_test_accuracy"]);
+  // Nothing was trained, so there is no speed.
+  EXPECT_GT(first["images_per_second"], 0);
+  EXPECT_TRUE(again["images_per_second"].is_null()) << again;
+  *std::ranges::find(args, "--json") = "--resume";
+  const std::string table = RunCli(args).out;
+  EXPECT_NE(table.find("\nnothing was left to train after step 64\n"),
+            std::string::npos)
+      << table;
+  EXPECT_EQ(table.find("went on"), std::string::npos) << table;
+  EXPECT_NE(table.find("images/s                     not measured\n"),
+            std::string::npos)
+      << table;
 }
 
 TEST(Resume, OfAFinishedRunWritesItsWeightsAgain) {
@@ -159,8 +171,8 @@ TEST(Resume, OneRunAtATimeWritesIntoAFolder) {
     if (ReadWholeFile(log).find("\"step\"") != std::string::npos) break;
     usleep(10'000);
   }
-  const Args second = {"train",   "mlp", "--data", "synthetic",
-                       "--steps", "1",   "--out",  run};
+  const Args second = {"train", "mlp",   "--data", "synthetic",  "--steps",
+                       "1",     "--out", run,      "--overwrite"};
   const CliResult refused = RunCli(second);
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_NE(refused.err.find(run + " is in use by another process"),
