@@ -257,6 +257,9 @@ TEST(Cli, PlanTellsTheTradeOffsInWords) {
   const std::string text = RunCli(plan).out;
   EXPECT_NE(text.find(want), std::string::npos) << want << text;
   EXPECT_NE(text.find(" GFLOP per step, "), std::string::npos) << text;
+  EXPECT_NE(text.find("(checkpoint none; fused ops "), std::string::npos);
+  EXPECT_NE(RunCli(plan + Args{"--fuse", "off"}).out.find("(checkpoint none)"),
+            std::string::npos);
   EXPECT_EQ(RunCli(plan + Args{"--explain"}).out.find("less for"),
             std::string::npos);
 }
