@@ -179,7 +179,8 @@ TEST_P(AutoChoice, CostsNoMoreThanAnyNamedStrategyOfTheSameArena) {
   for (const char* strategy :
        {"none", "no-bn", "every-1", "every-2", "every-3", "residual-1",
         "residual-2", "residual-1*", "residual-2*", "residual-3*", "sqrt",
-        "recursive-1", "recursive-2", "revolve"}) {
+        "recursive-1", "recursive-2", "revolve", "revolve-1", "revolve-3",
+        "revolve-5"}) {
     SCOPED_TRACE(strategy);
     const Choices::Choice named = choices.Named(strategy);
     const Choices::Choice chosen = choices.Of(named.arena);

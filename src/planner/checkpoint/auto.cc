@@ -33,9 +33,12 @@ constexpr size_t kShortChain = 24;
 constexpr size_t kPointsOfShortChain = 256;
 constexpr size_t kPointsOfLongChain = 64;
 constexpr int kMaxNumberInNames = 4;
+// With few slots, revolve writes scripts that grow with the square of a chain.
+constexpr int kMaxSlots = 8;
+constexpr size_t kMaxStagesForSlots = 2'000;
 // Of networks with thousands of steps, what runs them over and over would take
 // longer to plan than it is worth.
-constexpr size_t kMaxScript = 20'000;
+constexpr size_t kMaxScript = 40'000;
 constexpr size_t kMaxTimesLonger = 2;
 // How many candidates with fewer bytes are tried where bytes are left over, and
 // the ops of all scripts that are measured for it.
@@ -192,6 +195,10 @@ class Alternatives::Chooser {
       names.insert(names.end(),
                    {"every-" + number, "residual-" + number,
                     "recursive-" + number, "residual-" + number + "*"});
+    }
+    const bool is_short = chain.stages.size() <= kMaxStagesForSlots;
+    for (int s = 1; is_short && s <= kMaxSlots; ++s) {
+      names.push_back("revolve-" + std::to_string(s));
     }
     for (const std::string& name : names) {
       Add(ScriptOf(program_, chain, *ParseStrategy(name), meter_), name);

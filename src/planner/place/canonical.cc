@@ -196,7 +196,7 @@ class CanonicalSearch {
   std::vector<size_t> to_come_;  // per moment: bytes that are not placed yet
 };
 
-// Long lives first, or much time times bytes, or many bytes; which of them
+// Much time times bytes first, or long lives, or many bytes; which of them
 // leads to a placement depends. Later beginnings shuffle buffers that are
 // within a factor of four.
 std::vector<uint64_t> Priorities(std::span<const BufferRequest> requests,
@@ -206,7 +206,7 @@ std::vector<uint64_t> Priorities(std::span<const BufferRequest> requests,
   std::vector<uint64_t> priorities;
   for (uint32_t i = 0; i < requests.size(); ++i) {
     const uint64_t length = requests[i].live.end - requests[i].live.begin;
-    const uint64_t measures[kMeasures] = {length, length * requests[i].bytes,
+    const uint64_t measures[kMeasures] = {length * requests[i].bytes, length,
                                           requests[i].bytes};
     const uint64_t weight =
         begun < kMeasures ? 1 : 64 + random.Block(i)[0] % 192;

@@ -9,34 +9,36 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "base/workspace.h"
 #include "planner/place/canonical.h"
 #include "planner/place/reduce.h"
 
 namespace thimble::planner {
 namespace {
 
-bool LiveTogether(const Interval& a, const Interval& b) {
-  return a.begin < b.end && b.begin < a.end;
-}
-
 uint64_t Length(const Interval& live) { return live.end - live.begin; }
 
 // What repairs and moves may cost, in looks at a pair of buffers: bounds on
 // work, not on time, so that plans do not depend on the machine's mood.
-constexpr uint64_t kRepairWork = 20'000'000;
+constexpr uint64_t kLooksPerBuffer = 100;  // to place it, about
+constexpr uint64_t kRepairWork = 8'000'000;
 constexpr uint64_t kMaxRepairs = 400;
 constexpr int kFirstRepairs = 3;  // before the next order is tried
-constexpr uint64_t kMoveWork = 5'000'000;
+constexpr uint64_t kMoveWork = 4'000'000;
 constexpr uint64_t kMovesPerBuffer = 400;
 constexpr size_t kFewBuffers = 16;
 // A search through all placements: for so many buffers, in looks as above.
 constexpr size_t kMostBuffersToSearch = 100;
 constexpr uint64_t kSearchWork = 40'000'000;
+// And one with a little room, of a part in so many.
+constexpr size_t kSmallGap = 200;
+constexpr size_t kMostBuffersToSearchNear = 800;
+constexpr uint64_t kTriesNear = 80;  // per buffer
 // One order of more buffers takes so long that, for every candidate of a
 // thousand layers, a gap of one in so many bytes is left.
-constexpr size_t kManyBuffers = 1'500;
+constexpr size_t kManyBuffers = 4'000;
 constexpr size_t kGapOfMany = 500;
-constexpr size_t kAttemptsOfMany = 6;
+constexpr size_t kAttemptsOfMany = 12;
 
 // Where `bytes` go between ranges that are shown by ascending begin.
 class GapSearch {
@@ -111,11 +113,55 @@ struct Attempt {
 
 constexpr size_t kNotPlaced = SIZE_MAX;
 
-// All that is asked of a placed buffer, side by side: planning spends its time
-// in a loop over them.
-struct Range {
-  size_t begin, end;
-  Interval live;
+// Placed buffers. Networks repeat themselves, so many of them begin at the same
+// offset, one after the other in time: an offset and a time find those that are
+// in the way without a look at the others.
+class PlacedSet {
+ public:
+  void Add(size_t offset, const BufferRequest& request) {
+    auto level = std::lower_bound(
+        levels_.begin(), levels_.end(), offset,
+        [](const Level& l, size_t value) { return l.begin < value; });
+    if (level == levels_.end() || level->begin != offset) {
+      level = levels_.insert(level, Level{offset, {}});
+    }
+    level->in_time.insert(FirstBehind(*level, request.live),
+                          {request.live, offset + request.bytes});
+  }
+
+  size_t FindGap(const BufferRequest& request, Fit fit) const {
+    GapSearch gap(request.bytes, fit);
+    for (const Level& level : levels_) {
+      size_t end = 0;
+      for (auto at = FirstBehind(level, request.live);
+           at != level.in_time.end() && at->live.begin < request.live.end;
+           ++at) {
+        end = std::max(end, at->end);
+      }
+      if (end > 0 && !gap.See(level.begin, end)) break;
+    }
+    return gap.offset();
+  }
+
+ private:
+  struct Placed {
+    Interval live;
+    size_t end;
+  };
+  struct Level {
+    size_t begin;
+    std::vector<Placed> in_time;  // none lives with another
+  };
+  using At = std::vector<Placed>::const_iterator;
+
+  // The first that does not end before `live` begins.
+  static At FirstBehind(const Level& level, const Interval& live) {
+    return std::partition_point(
+        level.in_time.begin(), level.in_time.end(),
+        [&](const Placed& p) { return p.live.end <= live.begin; });
+  }
+
+  std::vector<Level> levels_;  // by ascending begin
 };
 
 // Offsets of those that live to the end, each below those that came before it.
@@ -137,20 +183,6 @@ void Hang(std::span<const BufferRequest> requests, size_t ceiling,
   }
 }
 
-// Of those that are placed, by ascending begin.
-std::vector<Range> RangesOf(std::span<const BufferRequest> requests,
-                            std::span<const size_t> offsets) {
-  std::vector<Range> ranges;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    if (offsets[i] == kNotPlaced) continue;
-    ranges.push_back(
-        {offsets[i], offsets[i] + requests[i].bytes, requests[i].live});
-  }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  return ranges;
-}
-
 // The portfolio for one part of a problem. A placement of at most `enough`
 // bytes ends it.
 class Portfolio {
@@ -168,10 +200,15 @@ class Portfolio {
     std::vector<Attempt> attempts = Start();
     if (!IsDone() && requests_.size() <= kMostBuffersToSearch) {
       const uint64_t pairs = requests_.size() * requests_.size();
-      auto found = PlaceCanonically(requests_, enough_, kSearchWork / pairs);
-      if (found.has_value()) return *std::move(found);
+      SearchWithin(enough_, kSearchWork / pairs);
     }
-    if (!IsDone()) Search(std::move(attempts));
+    if (!IsDone()) Repair(std::move(attempts));
+    // With a little room a search finds what it does not find without.
+    const size_t near = RoundUpToAlignment(enough_ + enough_ / kSmallGap);
+    if (best_.placement.bytes > near &&
+        requests_.size() <= kMostBuffersToSearchNear) {
+      SearchWithin(near, kTriesNear * requests_.size());
+    }
     return std::move(best_.placement);
   }
 
@@ -187,16 +224,21 @@ class Portfolio {
     if (attempt.placement.bytes < best_.placement.bytes) best_ = attempt;
   }
 
+  void SearchWithin(size_t limit, uint64_t tries) {
+    auto found = PlaceCanonically(requests_, limit, tries);
+    if (found.has_value()) best_.placement = *std::move(found);
+  }
+
   void PlaceAndRepair(Attempt& attempt) {
     Place(attempt);
     Keep(attempt);
     for (int k = 0; k < kFirstRepairs; ++k) {
       if (attempt.placement.bytes <= ceiling_) return;
-      Repair(attempt);
+      RepairOnce(attempt);
     }
   }
 
-  void Repair(Attempt& attempt) {
+  void RepairOnce(Attempt& attempt) {
     RaiseTop(requests_, attempt.placement, attempt.order);
     Place(attempt);
     Keep(attempt);
@@ -230,14 +272,14 @@ class Portfolio {
     return attempts;
   }
 
-  void Search(std::vector<Attempt> attempts) {
-    const uint64_t looks = requests_.size() * requests_.size() / 2 + 1;
+  void Repair(std::vector<Attempt> attempts) {
+    const uint64_t looks = kLooksPerBuffer * requests_.size() + 1;
     const uint64_t repairs =
         std::min(kMaxRepairs, kRepairWork / looks / attempts.size());
     // All of them side by side: the bound is met as soon as one can.
     for (uint64_t round = 0; round < repairs; ++round) {
       for (Attempt& attempt : attempts) {
-        Repair(attempt);
+        RepairOnce(attempt);
         if (IsDone()) return;
       }
     }
@@ -304,24 +346,19 @@ Placement PlaceInOrder(std::span<const BufferRequest> requests,
   Placement placement;
   placement.offsets.assign(requests.size(), kNotPlaced);
   if (ceiling.has_value()) Hang(requests, *ceiling, placement.offsets);
-  std::vector<Range> ranges = RangesOf(requests, placement.offsets);
-  ranges.reserve(order.size());
-  if (!ranges.empty()) placement.bytes = ranges.back().end;
+  PlacedSet placed;
+  const auto add = [&](uint32_t i) {
+    placed.Add(placement.offsets[i], requests[i]);
+    placement.bytes =
+        std::max(placement.bytes, placement.offsets[i] + requests[i].bytes);
+  };
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    if (placement.offsets[i] != kNotPlaced) add(i);
+  }
   for (uint32_t i : order) {
     if (placement.offsets[i] != kNotPlaced) continue;
-    const auto [live, bytes] = requests[i];
-    GapSearch gap(bytes, fit);
-    for (const Range& range : ranges) {
-      if (!LiveTogether(live, range.live)) continue;
-      if (!gap.See(range.begin, range.end)) break;
-    }
-    const size_t offset = gap.offset();
-    placement.offsets[i] = offset;
-    placement.bytes = std::max(placement.bytes, offset + bytes);
-    const auto above = std::upper_bound(
-        ranges.begin(), ranges.end(), offset,
-        [](size_t value, const Range& range) { return value < range.begin; });
-    ranges.insert(above, {offset, offset + bytes, live});
+    placement.offsets[i] = placed.FindGap(requests[i], fit);
+    add(i);
   }
   return placement;
 }
