@@ -34,7 +34,7 @@ constexpr size_t kPointsOfShortChain = 256;
 constexpr size_t kPointsOfLongChain = 64;
 constexpr int kMaxNumberInNames = 4;
 // With few slots, revolve writes scripts that grow with the square of a chain.
-constexpr int kMaxSlots = 8;
+constexpr int kMaxSlots = 16;
 constexpr size_t kMaxStagesForSlots = 2'000;
 // Of networks with thousands of steps, what runs them over and over would take
 // longer to plan than it is worth.
@@ -160,8 +160,8 @@ class Alternatives::Chooser {
     std::string name = "auto";  // or the strategy that does the same
     int64_t work = 0;
     size_t most_live = 0;
-    std::optional<PlacedBuffers>
-        placement;  // takes most of the time of planning
+    // Takes most of the time of planning.
+    std::optional<PlacedBuffers> placement;
   };
 
   Program Written(const Candidate& candidate) const {

@@ -76,7 +76,9 @@ class ChainFront {
     return fronts_[IndexOf(begin, end, option)];
   }
   // Of the whole chain.
-  const std::vector<FrontPoint>& All() const { return Of(0, stages_.size()); }
+  const std::vector<FrontPoint>& All() const {
+    return Of(0, first_option_.size() - 1);
+  }
 
  private:
   size_t IndexOf(size_t begin, size_t end, size_t option) const {
