@@ -4,14 +4,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
+#include <limits.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -38,6 +38,20 @@ Status SystemError(const char* action, const std::string& path) {
       fmt::format("cannot {} {}: {}{}", action, path, strerror(error), hint));
 }
 
+// Repeats a call that a signal has interrupted. File systems in user space and
+// on the network let even open, fsync and rename be interrupted.
+template <typename Call>
+auto Retried(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+int OpenFolderAt(const std::string& path) {
+  return Retried(
+      [&] { return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+}
+
 std::string FolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
@@ -48,39 +62,33 @@ std::string NameOf(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Whether both are there and are one file or folder.
-bool IsSame(const std::string& a, const std::string& b) {
-  struct stat of_a, of_b;
-  return stat(a.c_str(), &of_a) == 0 && stat(b.c_str(), &of_b) == 0 &&
-         of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
-}
-
 // Makes a finished rename survive a power failure.
-Status SyncFolder(const std::string& folder) {
-  const FileDescriptor file(
-      open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), folder);
-  if (file.get() < 0) return SystemError("open folder", folder);
+Status SyncFolder(const FileDescriptor& folder) {
   // Some file systems cannot sync a folder, and say so with EINVAL.
-  if (fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-    return SystemError("sync folder", folder);
+  if (Retried([&] { return fsync(folder.get()); }) != 0 && errno != EINVAL &&
+      errno != ENOTSUP) {
+    return SystemError("sync folder", folder.path());
   }
   return Status::Ok();
 }
 
 constexpr const char* kTemporary = ".tmp.";
 
-// The process that `name` is a temporary file of, if it is one for a file
-// called `base`; else 0.
-pid_t WriterOf(std::string_view name, const std::string& base) {
+// Whether `name` is that of a temporary file for one called `base`. Those of
+// earlier versions ended in the process's number.
+bool IsTemporaryName(std::string_view name, const std::string& base) {
   const std::string prefix = base + kTemporary;
-  if (!name.starts_with(prefix)) return 0;
+  if (!name.starts_with(prefix)) return false;
   name.remove_prefix(prefix.size());
-  pid_t pid = 0;
-  const auto [end, error] =
-      std::from_chars(name.data(), name.data() + name.size(), pid);
-  const bool is_number =
-      error == std::errc() && end == name.data() + name.size() && pid > 0;
-  return is_number ? pid : 0;
+  return !name.empty() &&
+         name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+std::string TemporaryName(const std::string& base) {
+  uint64_t random = 0;
+  // At worst it is always the same name, which O_EXCL gives to one at a time.
+  Retried([&] { return getrandom(&random, sizeof(random), 0); });
+  return fmt::format("{}{}{:016x}", base, kTemporary, random);
 }
 
 // One pread; the number of bytes, or -1 with errno set.
@@ -90,13 +98,11 @@ ssize_t PreadOnce(const FileDescriptor& file, std::span<std::byte> buffer,
     errno = EOVERFLOW;
     return -1;
   }
-  ssize_t got;
-  do {
-    got =
-        pread(file.get(), buffer.data(), std::min(buffer.size(), kMaxTransfer),
-              static_cast<off_t>(offset));
-  } while (got < 0 && errno == EINTR);
-  return got;
+  return Retried([&] {
+    return pread(file.get(), buffer.data(),
+                 std::min(buffer.size(), kMaxTransfer),
+                 static_cast<off_t>(offset));
+  });
 }
 
 }  // namespace
@@ -122,7 +128,10 @@ FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
 
 Result<FileDescriptor> OpenForReading(const std::string& path) {
   // O_NONBLOCK: opening a pipe must fail below, not wait for a writer.
-  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK),
+  FileDescriptor file(Retried([&] {
+                        return open(path.c_str(),
+                                    O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+                      }),
                       path);
   if (file.get() < 0) return SystemError("open", path);
   struct stat info;
@@ -196,17 +205,52 @@ Status MakeDirs(const std::string& path) {
   }
 }
 
+Result<bool> IsThere(const std::string& path) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  return SystemError("examine", path);
+}
+
+bool IsSameFile(const std::string& a, const std::string& b) {
+  struct stat of_a, of_b;
+  return stat(a.c_str(), &of_a) == 0 && stat(b.c_str(), &of_b) == 0 &&
+         of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+LockState TryLock(const FileDescriptor& file) {
+  const int locked =
+      Retried([&] { return flock(file.get(), LOCK_EX | LOCK_NB); });
+  if (locked == 0) return LockState::kTaken;
+  return errno == EWOULDBLOCK ? LockState::kHeldByAnother : LockState::kUnknown;
+}
+
 Result<FileDescriptor> LockFolder(const std::string& path) {
-  FileDescriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC),
-                        path);
+  FileDescriptor folder(OpenFolderAt(path), path);
   if (folder.get() < 0) return SystemError("open folder", path);
-  if (flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (TryLock(folder) == LockState::kHeldByAnother) {
     return Status::Failed(
         fmt::format("{} is in use by another process; wait for its end, or "
                     "choose another folder",
                     path));
   }
   return folder;
+}
+
+std::string PlaceOf(const FileDescriptor& file) {
+  struct stat by_name, by_descriptor;
+  if (stat(file.path().c_str(), &by_name) == 0 &&
+      fstat(file.get(), &by_descriptor) == 0 &&
+      by_name.st_dev == by_descriptor.st_dev &&
+      by_name.st_ino == by_descriptor.st_ino) {
+    return file.path();  // as the user has written it
+  }
+  char place[PATH_MAX];
+  const ssize_t length =
+      readlink(fmt::format("/proc/self/fd/{}", file.get()).c_str(), place,
+               sizeof(place));
+  if (length <= 0) return file.path();
+  return std::string(place, static_cast<size_t>(length));
 }
 
 Result<std::string> UserCacheDir() {
@@ -222,37 +266,74 @@ Result<std::string> UserCacheDir() {
       "path");
 }
 
-AtomicFileWriter::AtomicFileWriter(std::string path, FileDescriptor file)
-    : path_(std::move(path)), file_(std::move(file)) {}
+AtomicFileWriter::AtomicFileWriter(FileDescriptor folder, std::string name)
+    : folder_(std::move(folder)),
+      path_(folder_.path() == "." ? name : folder_.path() + "/" + name),
+      name_(std::move(name)) {}
 
 AtomicFileWriter::AtomicFileWriter(AtomicFileWriter&& other) noexcept
-    : path_(std::move(other.path_)),
+    : folder_(std::move(other.folder_)),
+      path_(std::move(other.path_)),
+      name_(std::move(other.name_)),
+      temporary_(std::move(other.temporary_)),
       file_(std::move(other.file_)),
       bytes_written_(other.bytes_written_),
       failed_(other.failed_),
       pending_(std::exchange(other.pending_, false)) {}
 
 AtomicFileWriter::~AtomicFileWriter() {
-  if (pending_) unlink(file_.path().c_str());
+  if (pending_) unlinkat(folder_.get(), temporary_.c_str(), 0);
 }
 
 Result<AtomicFileWriter> AtomicFileWriter::Create(const std::string& path) {
-  std::string temporary = fmt::format("{}{}{}", path, kTemporary, getpid());
-  // A file left by a killed process of the same number; O_EXCL then makes sure
-  // that no link planted there is followed.
-  unlink(temporary.c_str());
-  const int fd =
-      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return SystemError("write", path);
-  return AtomicFileWriter(path, FileDescriptor(fd, std::move(temporary)));
+  const std::string folder = FolderOf(path);
+  AtomicFileWriter writer(FileDescriptor(OpenFolderAt(folder), folder),
+                          NameOf(path));
+  writer.path_ = path;
+  TH_RETURN_IF_ERROR(writer.Open());
+  return writer;
+}
+
+Result<AtomicFileWriter> AtomicFileWriter::CreateIn(
+    const FileDescriptor& folder, const std::string& name) {
+  AtomicFileWriter writer(
+      FileDescriptor(fcntl(folder.get(), F_DUPFD_CLOEXEC, 0), folder.path()),
+      name);
+  TH_RETURN_IF_ERROR(writer.Open());
+  return writer;
+}
+
+Status AtomicFileWriter::Open() {
+  if (folder_.get() < 0) return SystemError("write", path_);
+  // Between making a file and locking it, somebody who clears the folder up may
+  // take it for a stale one: then another name.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    temporary_ = TemporaryName(name_);
+    const int fd = Retried([&] {
+      return openat(folder_.get(), temporary_.c_str(),
+                    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    });
+    if (fd < 0 && errno == EEXIST) continue;
+    if (fd < 0) return SystemError("write", path_);
+    file_ = FileDescriptor(fd, temporary_);
+    struct stat info;
+    if (TryLock(file_) == LockState::kHeldByAnother || fstat(fd, &info) != 0 ||
+        info.st_nlink == 0) {
+      continue;
+    }
+    pending_ = true;
+    return Status::Ok();
+  }
+  errno = EBUSY;
+  return SystemError("write", path_);
 }
 
 bool AtomicFileWriter::Touches(const std::string& path,
                                const std::string& other) {
-  if (IsSame(path, other)) return true;
-  if (!IsSame(FolderOf(path), FolderOf(other))) return false;
+  if (IsSameFile(path, other)) return true;
+  if (!IsSameFile(FolderOf(path), FolderOf(other))) return false;
   const std::string name = NameOf(other);
-  return name == NameOf(path) || WriterOf(name, NameOf(path)) > 0;
+  return name == NameOf(path) || IsTemporaryName(name, NameOf(path));
 }
 
 Status AtomicFileWriter::Fail(const char* action) {
@@ -281,20 +362,28 @@ Status AtomicFileWriter::Write(std::span<const std::byte> bytes) {
 Status AtomicFileWriter::Commit() {
   TH_CHECK(pending_);
   TH_RETURN_IF_ERROR(Write({}));
-  if (fsync(file_.get()) != 0) return Fail("sync");
-  if (rename(file_.path().c_str(), path_.c_str()) != 0) return Fail("rename");
+  if (Retried([&] { return fsync(file_.get()); }) != 0) return Fail("sync");
+  if (Retried([&] {
+        return renameat(folder_.get(), temporary_.c_str(), folder_.get(),
+                        name_.c_str());
+      }) != 0) {
+    return Fail("rename");
+  }
   pending_ = false;
-  return SyncFolder(FolderOf(path_));
+  return SyncFolder(folder_);
 }
 
 void RemoveStaleTemporaries(const std::string& path) {
-  const std::string folder = FolderOf(path);
   const std::string base = NameOf(path);
-  DIR* entries = opendir(folder.c_str());
+  DIR* entries = opendir(FolderOf(path).c_str());
   if (entries == nullptr) return;
   while (const dirent* entry = readdir(entries)) {
-    const pid_t writer = WriterOf(entry->d_name, base);
-    if (writer > 0 && kill(writer, 0) != 0 && errno == ESRCH) {
+    if (!IsTemporaryName(entry->d_name, base)) continue;
+    const FileDescriptor file(
+        openat(dirfd(entries), entry->d_name,
+               O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC),
+        entry->d_name);
+    if (file.get() >= 0 && TryLock(file) == LockState::kTaken) {
       unlinkat(dirfd(entries), entry->d_name, 0);
     }
   }

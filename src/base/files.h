@@ -61,24 +61,46 @@ bool IsFolder(const std::string& path);
 // Makes the folder and its parents; fine if it is there already.
 Status MakeDirs(const std::string& path);
 
+// Whether anything has this name: a link counts, wherever it leads. Unknown (a
+// folder on the way that may not be searched) is an error.
+Result<bool> IsThere(const std::string& path);
+
+// Whether both names stand for one file or folder.
+bool IsSameFile(const std::string& a, const std::string& b);
+
 // Takes the folder for one user of this function, until what it gives is
 // closed, be it by the end of the process. Fails where another one has it. File
 // systems without locks (some network ones) let everybody in.
 Result<FileDescriptor> LockFolder(const std::string& path);
+
+// Where the open folder or file is now: it may have been moved. Its path when
+// it was opened, where the system does not tell.
+std::string PlaceOf(const FileDescriptor& file);
+
+// The lock of an open file, for as long as it is open. kUnknown: the file
+// system has no locks, or fails at giving one.
+enum class LockState { kTaken, kHeldByAnother, kUnknown };
+LockState TryLock(const FileDescriptor& file);
 
 // $XDG_CACHE_HOME/thimble, else $HOME/.cache/thimble; may not exist yet. An
 // error when neither variable is set: the user database is not asked, because
 // that does not work in a static binary.
 Result<std::string> UserCacheDir();
 
-// Writes `path` so that, whatever happens, it holds either the old contents or
-// all of the new ones: bytes go to `path`.tmp.<pid> beside it, and Commit syncs
-// that file, renames it over `path` and syncs the folder. Without Commit the
-// temporary file is removed. One writer per path and process at a time.
+// Writes a file so that, whatever happens, its name stands for either the old
+// contents or all of the new ones: bytes go to a temporary file beside it,
+// NAME.tmp.<16 hexadecimal digits>, and Commit syncs that, renames it over the
+// name and syncs the folder. Without Commit the temporary file is removed. The
+// digits are random, so that processes of several machines or containers may
+// share a folder; the file is locked while it is written, which tells it from
+// one that a killed process has left.
 class AtomicFileWriter {
  public:
   // The folder must exist.
   static Result<AtomicFileWriter> Create(const std::string& path);
+  // In an open folder, wherever that is moved meanwhile. `name` has no slash.
+  static Result<AtomicFileWriter> CreateIn(const FileDescriptor& folder,
+                                           const std::string& name);
   // Whether `other` is the file at `path`, or a temporary one of some process
   // for it; be it by a link, or not there yet.
   static bool Touches(const std::string& path, const std::string& other);
@@ -93,19 +115,24 @@ class AtomicFileWriter {
   Status Commit();
 
  private:
-  AtomicFileWriter(std::string path, FileDescriptor file);
+  AtomicFileWriter(FileDescriptor folder, std::string name);
+  Status Open();
   Status Fail(const char* action);
 
-  std::string path_;
+  FileDescriptor folder_;
+  std::string path_;  // for messages
+  std::string name_;  // in the folder, and the temporary one's
+  std::string temporary_;
   FileDescriptor file_;
   uint64_t bytes_written_ = 0;
   bool failed_ = false;
   // Whether a temporary file exists for the destructor to remove.
-  bool pending_ = true;
+  bool pending_ = false;
 };
 
 // Removes what killed processes have left of an AtomicFileWriter for `path`:
-// temporary files whose process is gone.
+// temporary files that nobody holds locked. Where the file system has no locks,
+// they stay.
 void RemoveStaleTemporaries(const std::string& path);
 
 }  // namespace thimble

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -146,15 +145,40 @@ TEST(AtomicFileWriter, LeavesNothingBehindWithoutCommit) {
   EXPECT_EQ(folder.CountFiles(), 0);
 }
 
-TEST(AtomicFileWriter, TakesOverAStaleTemporaryFile) {
+// Processes of two containers may have the same number.
+TEST(AtomicFileWriter, LeavesTemporaryFilesOfOthersAlone) {
   const TestFolder folder;
-  const std::string stale = folder.File("f.tmp.") + std::to_string(getpid());
-  WriteTestFile(stale, "left by a killed process, and longer than the new one");
-  auto writer = AtomicFileWriter::Create(folder.File("f"));
-  ASSERT_TRUE(writer.ok());
-  ASSERT_TRUE(writer->Write(Bytes("new")).ok());
+  const std::string other = folder.File("f.tmp.") + std::to_string(getpid());
+  WriteTestFile(other, "somebody else's");
+  auto first = AtomicFileWriter::Create(folder.File("f"));
+  auto second = AtomicFileWriter::Create(folder.File("f"));
+  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_TRUE(first->Write(Bytes("first")).ok());
+  ASSERT_TRUE(second->Write(Bytes("second")).ok());
+  ASSERT_TRUE(first->Commit().ok());
+  EXPECT_EQ(ReadTestFile(folder.File("f")), "first");
+  ASSERT_TRUE(second->Commit().ok());
+  EXPECT_EQ(ReadTestFile(folder.File("f")), "second");
+  EXPECT_EQ(ReadTestFile(other), "somebody else's");
+}
+
+TEST(AtomicFileWriter, WritesIntoTheFolderThatWasOpened) {
+  const TestFolder folder;
+  const std::string run = folder.File("run");
+  ASSERT_TRUE(MakeDirs(run).ok());
+  auto held = LockFolder(run);
+  ASSERT_TRUE(held.ok());
+  EXPECT_EQ(PlaceOf(*held), run);
+  ASSERT_EQ(rename(run.c_str(), folder.File("moved").c_str()), 0);
+  ASSERT_TRUE(MakeDirs(run).ok());
+  WriteTestFile(run + "/f", "another's");
+  auto writer = AtomicFileWriter::CreateIn(*held, "f");
+  ASSERT_TRUE(writer.ok()) << writer.status().message();
+  ASSERT_TRUE(writer->Write(Bytes("mine")).ok());
   ASSERT_TRUE(writer->Commit().ok());
-  EXPECT_EQ(ReadTestFile(folder.File("f")), "new");
+  EXPECT_EQ(ReadTestFile(run + "/f"), "another's");
+  EXPECT_EQ(ReadTestFile(folder.File("moved") + "/f"), "mine");
+  EXPECT_EQ(PlaceOf(*held).substr(PlaceOf(*held).rfind('/')), "/moved");
 }
 
 TEST(AtomicFileWriter, NamesAMissingFolder) {
@@ -252,21 +276,34 @@ TEST(LockFolder, LetsOneInAtATime) {
   EXPECT_TRUE(Mentions(LockFolder(folder.File("absent")).status(), "absent"));
 }
 
-TEST(RemoveStaleTemporaries, TakesFilesOfEndedProcessesOnly) {
+TEST(IsThere, CountsLinksThatLeadNowhere) {
   const TestFolder folder;
-  const pid_t ended = fork();
-  if (ended == 0) _exit(0);
-  ASSERT_EQ(waitpid(ended, nullptr, 0), ended);
-  const std::string number = std::to_string(ended);
-  const std::string stale = folder.File("f.tmp.") + number;
-  WriteTestFile(stale, "half");
-  const std::string kept[] = {folder.File("f"), folder.File("g.tmp.") + number,
-                              folder.File("f.tmp.") + std::to_string(getpid()),
-                              stale + ".bak", folder.File("f.tmp.")};
+  EXPECT_FALSE(*IsThere(folder.File("f")));
+  WriteTestFile(folder.File("f"), "");
+  EXPECT_TRUE(*IsThere(folder.File("f")));
+  EXPECT_FALSE(*IsThere(folder.File("f/below")));
+  ASSERT_EQ(symlink("nowhere", folder.File("link").c_str()), 0);
+  EXPECT_TRUE(*IsThere(folder.File("link")));
+  ASSERT_EQ(symlink("loop", folder.File("loop").c_str()), 0);
+  EXPECT_TRUE(Mentions(IsThere(folder.File("loop/f")).status(), "loop/f"));
+}
+
+TEST(RemoveStaleTemporaries, TakesFilesThatNobodyWrites) {
+  const TestFolder folder;
+  const std::string stale[] = {folder.File("f.tmp.4711"),
+                               folder.File("f.tmp.0123456789abcdef")};
+  for (const std::string& path : stale) WriteTestFile(path, "half");
+  const std::string kept[] = {folder.File("f"), folder.File("g.tmp.4711"),
+                              stale[0] + ".bak", folder.File("f.tmp.")};
   for (const std::string& path : kept) WriteTestFile(path, "kept");
+  auto writer = AtomicFileWriter::Create(folder.File("f"));
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->Write(Bytes("new")).ok());
   RemoveStaleTemporaries(folder.File("f"));
-  EXPECT_FALSE(IsFile(stale));
+  for (const std::string& path : stale) EXPECT_FALSE(IsFile(path)) << path;
   for (const std::string& path : kept) EXPECT_TRUE(IsFile(path)) << path;
+  ASSERT_TRUE(writer->Commit().ok());
+  EXPECT_EQ(ReadTestFile(folder.File("f")), "new");
   RemoveStaleTemporaries(folder.File("absent/f"));
 }
 
