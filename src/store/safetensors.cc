@@ -24,61 +24,26 @@ Status Foreign(const std::string& path, const std::string& why) {
 
 }  // namespace
 
-SafetensorsWriter::SafetensorsWriter(std::string path, AtomicFileWriter writer,
-                                     uint64_t bytes)
-    : path_(std::move(path)), writer_(std::move(writer)), bytes_left_(bytes) {}
-
-Result<SafetensorsWriter> SafetensorsWriter::Create(
-    const std::string& path, std::span<const TensorInfo> tensors,
-    const SafetensorsMetadata& metadata) {
-  uint64_t bytes = 0;
-  TH_ASSIGN_OR_RETURN(const std::string header,
-                      FormatSafetensorsHeader(tensors, metadata, &bytes));
-  TH_ASSIGN_OR_RETURN(AtomicFileWriter writer, AtomicFileWriter::Create(path));
-  TH_RETURN_IF_ERROR(writer.Write(std::as_bytes(std::span(header))));
-  return SafetensorsWriter(path, std::move(writer), bytes);
-}
-
-Status SafetensorsWriter::Append(std::span<const std::byte> bytes) {
-  if (bytes.size() > bytes_left_) {
-    return Status::Usage(fmt::format(
-        "{} bytes for {} are more than the {} still expected by the "
-        "declared shapes",
-        bytes.size(), path_, bytes_left_));
+Result<uint64_t> ReadHeaderLength(const FileDescriptor& file) {
+  TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
+  if (stamp.bytes < kLengthBytes) {
+    return Foreign(file.path(), fmt::format("it has {} bytes", stamp.bytes));
   }
-  TH_RETURN_IF_ERROR(writer_.Write(bytes));
-  bytes_left_ -= bytes.size();
-  return Status::Ok();
-}
-
-Status SafetensorsWriter::Commit() {
-  if (bytes_left_ != 0) {
-    return Status::Usage(fmt::format(
-        "{} still lacks {} bytes of the declared shapes", path_, bytes_left_));
+  std::array<std::byte, kLengthBytes> prefix;
+  TH_RETURN_IF_ERROR(ReadFullyAt(file, prefix, 0));
+  uint64_t length = 0;
+  for (size_t i = kLengthBytes; i-- > 0;) {
+    length = length << 8 | std::to_integer<uint64_t>(prefix[i]);
   }
-  return writer_.Commit();
-}
-
-Status WriteSafetensors(const std::string& path,
-                        std::span<const TensorView> tensors,
-                        const SafetensorsMetadata& metadata) {
-  std::vector<TensorInfo> infos;
-  infos.reserve(tensors.size());
-  for (const TensorView& tensor : tensors) {
-    TH_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(tensor.info));
-    if (bytes != tensor.bytes.size()) {
-      return Status::Usage(fmt::format(
-          "tensor '{}' takes {} bytes by its shape, but {} were given",
-          tensor.info.name, bytes, tensor.bytes.size()));
-    }
-    infos.push_back(tensor.info);
+  if (length > kMaxSafetensorsHeaderBytes ||
+      length > stamp.bytes - kLengthBytes) {
+    return Foreign(
+        file.path(),
+        fmt::format("it claims a header of {} bytes, of {} in all; at most {} "
+                    "are read",
+                    length, stamp.bytes, kMaxSafetensorsHeaderBytes));
   }
-  TH_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                      SafetensorsWriter::Create(path, infos, metadata));
-  for (const TensorView& tensor : tensors) {
-    TH_RETURN_IF_ERROR(writer.Append(tensor.bytes));
-  }
-  return writer.Commit();
+  return length;
 }
 
 SafetensorsReader::SafetensorsReader(FileDescriptor file,
@@ -90,22 +55,8 @@ SafetensorsReader::SafetensorsReader(FileDescriptor file,
 
 Result<SafetensorsReader> SafetensorsReader::Open(const std::string& path) {
   TH_ASSIGN_OR_RETURN(FileDescriptor file, OpenForReading(path));
+  TH_ASSIGN_OR_RETURN(const uint64_t length, ReadHeaderLength(file));
   TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
-  if (stamp.bytes < kLengthBytes) {
-    return Foreign(path, fmt::format("it has {} bytes", stamp.bytes));
-  }
-  std::array<std::byte, kLengthBytes> prefix;
-  TH_RETURN_IF_ERROR(ReadFullyAt(file, prefix, 0));
-  uint64_t length = 0;
-  for (size_t i = kLengthBytes; i-- > 0;) {
-    length = length << 8 | std::to_integer<uint64_t>(prefix[i]);
-  }
-  if (length > kMaxSafetensorsHeaderBytes ||
-      length > stamp.bytes - kLengthBytes) {
-    return Foreign(path,
-                   fmt::format("it claims a header of {} bytes, of {} in all",
-                               length, stamp.bytes));
-  }
   std::string json(static_cast<size_t>(length), '\0');
   TH_RETURN_IF_ERROR(
       ReadFullyAt(file, std::as_writable_bytes(std::span(json)), kLengthBytes));

@@ -5,8 +5,8 @@
 // tensors one after the other. Tensors stream between the file and the caller's
 // memory; only the header is ever held here.
 //
-// SafetensorsWriter belongs to one thread. SafetensorsReader is immutable after
-// Open, and its methods are safe from every thread.
+// The readers are immutable after Open, and their methods are safe from every
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/parallel.h"
 #include "thimble/status.h"
 
 namespace thimble {
@@ -34,37 +35,59 @@ struct TensorInfo {
 // that the format does not know, and on overflow.
 Result<uint64_t> TensorBytes(const TensorInfo& info);
 
-// Writes one file, atomically. All tensors are declared first, because the
-// header comes first; then their bytes are appended in the order of
-// declaration, in pieces of any size.
-class SafetensorsWriter {
- public:
-  // Names must be different from each other and from "__metadata__"; names and
-  // metadata must be UTF-8.
-  static Result<SafetensorsWriter> Create(const std::string& path,
-                                          std::span<const TensorInfo> tensors,
-                                          const SafetensorsMetadata& metadata);
-  Status Append(std::span<const std::byte> bytes);
-  // Fails unless exactly the declared bytes were appended.
-  Status Commit();
-
- private:
-  SafetensorsWriter(std::string path, AtomicFileWriter writer, uint64_t bytes);
-
-  std::string path_;
-  AtomicFileWriter writer_;
-  uint64_t bytes_left_;
-};
-
 struct TensorView {
   TensorInfo info;
   std::span<const std::byte> bytes;
 };
 
-// The whole file in one call, for tensors that are in memory.
-Status WriteSafetensors(const std::string& path,
-                        std::span<const TensorView> tensors,
-                        const SafetensorsMetadata& metadata);
+// What a file is to hold. Tensors are asked for one at a time and in order,
+// more than once, so that a network of thousands costs no list of them.
+struct SafetensorsContents {
+  size_t count = 0;
+  FunctionRef<TensorView(size_t)> tensor;
+  const SafetensorsMetadata& metadata;
+};
+
+// Whether a file carries a checksum of all its bytes: as its first metadata,
+// under kSafetensorsSeal, the SHA-256 of the file with 64 zeros in that place.
+enum class Seal { kNone, kSha256 };
+inline constexpr char kSafetensorsSeal[] = "file_sha256";
+
+// Names must be different from each other and from "__metadata__"; names and
+// metadata must be UTF-8.
+Status WriteSafetensors(AtomicFileWriter writer,
+                        const SafetensorsContents& contents, Seal seal);
+
+// Fails unless the file carries the checksum, in its place, and it fits.
+Status CheckSeal(const FileDescriptor& file);
+
+// A file that was written with a seal, and is read with the same tensors in the
+// same order: nothing but its metadata is ever held.
+class SealedSafetensors {
+ public:
+  // Checks the seal.
+  static Result<SealedSafetensors> Open(const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  // Without the seal.
+  const SafetensorsMetadata& metadata() const { return metadata_; }
+
+  struct Target {
+    TensorInfo info;
+    std::span<std::byte> bytes;
+  };
+  // Fills all tensors. Fails where the file has others, before it fills any.
+  Status ReadTensors(size_t count, FunctionRef<Target(size_t)> target) const;
+
+ private:
+  SealedSafetensors(FileDescriptor file, SafetensorsMetadata metadata,
+                    uint64_t tensors_begin, uint64_t payload_begin);
+
+  FileDescriptor file_;
+  SafetensorsMetadata metadata_;
+  uint64_t entries_begin_;  // of the header, behind its metadata
+  uint64_t payload_begin_;
+};
 
 // Reads files of any writer. Everything in the header is checked on Open.
 class SafetensorsReader {

@@ -249,48 +249,94 @@ Result<uint64_t> TensorBytes(const TensorInfo& info) {
   return bytes;
 }
 
-Result<std::string> FormatSafetensorsHeader(std::span<const TensorInfo> tensors,
-                                            const SafetensorsMetadata& metadata,
-                                            uint64_t* total_bytes) {
-  // Ordered: the header lists tensors in the order of their bytes.
-  auto json = nlohmann::ordered_json::object();
-  std::set<std::string_view> names = {kMetadataKey};
+std::string SealPrefix() {
+  return fmt::format("{{\"{}\":{{\"{}\":\"", kMetadataKey, kSafetensorsSeal);
+}
+
+Status FormatMetadata(const SafetensorsMetadata& metadata,
+                      std::string_view seal, TextSink sink) {
+  if (metadata.empty() && seal.empty()) return sink("{");
+  std::string text;
+  if (seal.empty()) {
+    text = fmt::format("{{\"{}\":{{", kMetadataKey);
+  } else {
+    text = fmt::format("{}{}\"", SealPrefix(), seal);
+  }
+  bool is_first = seal.empty();
   for (const auto& [key, value] : metadata) {
     TH_RETURN_IF_ERROR(CheckText("a key of the metadata", key));
     TH_RETURN_IF_ERROR(
         CheckText(fmt::format("metadata {}", Quote(key)), value));
-    json[kMetadataKey][key] = value;
+    text += fmt::format("{}{}:{}", is_first ? "" : ",", Json(key).dump(),
+                        Json(value).dump());
+    is_first = false;
   }
-  uint64_t end = 0;
-  for (const TensorInfo& info : tensors) {
-    TH_RETURN_IF_ERROR(CheckText("a tensor's name", info.name));
-    if (!names.insert(info.name).second) {
-      return Status::Usage(
-          fmt::format("two tensors cannot both be named {}", Quote(info.name)));
-    }
-    TH_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(info));
-    const uint64_t begin = end;
-    if (__builtin_add_overflow(begin, bytes, &end)) {
-      return Status::Failed("the tensors overflow 64 bits of bytes");
-    }
-    json[info.name] = {{"dtype", info.dtype},
-                       {"shape", info.shape},
-                       {"data_offsets", {begin, end}}};
-  }
-  *total_bytes = end;
+  return sink(text + "}");
+}
 
-  std::string text = json.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (text.size() > kMaxSafetensorsHeaderBytes) {
-    return Status::Failed(
-        fmt::format("the header would take {} bytes, but safetensors allows {}",
-                    text.size(), kMaxSafetensorsHeaderBytes));
+Status FormatEntry(bool is_first, const TensorInfo& info, uint64_t* begin,
+                   TextSink sink) {
+  TH_RETURN_IF_ERROR(CheckText("a tensor's name", info.name));
+  if (info.name == kMetadataKey) {
+    return Status::Usage(
+        fmt::format("a tensor cannot be named {}", Quote(kMetadataKey)));
   }
-  std::string length;
-  for (int shift = 0; shift < 64; shift += 8) {
-    length += static_cast<char>(text.size() >> shift & 0xff);
+  TH_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(info));
+  uint64_t end = 0;
+  if (__builtin_add_overflow(*begin, bytes, &end)) {
+    return Status::Failed("the tensors overflow 64 bits of bytes");
   }
-  return length + text;
+  TH_RETURN_IF_ERROR(sink(fmt::format(
+      "{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+      is_first ? "" : ",", Json(info.name).dump(), info.dtype,
+      fmt::join(info.shape, ","), *begin, end)));
+  *begin = end;
+  return Status::Ok();
+}
+
+std::string_view FormatPadding(uint64_t header_bytes) {
+  return std::string_view("       ").substr(0, -header_bytes % 8);
+}
+
+Status CheckNames(const SafetensorsContents& contents) {
+  // Eight bytes a name; names themselves are looked at where two are alike.
+  std::vector<std::pair<size_t, size_t>> sums(contents.count);
+  for (size_t i = 0; i < contents.count; ++i) {
+    sums[i] = {std::hash<std::string>()(contents.tensor(i).info.name), i};
+  }
+  std::sort(sums.begin(), sums.end());
+  for (size_t i = 1; i < sums.size(); ++i) {
+    if (sums[i].first != sums[i - 1].first) continue;
+    const std::string name = contents.tensor(sums[i].second).info.name;
+    if (name == contents.tensor(sums[i - 1].second).info.name) {
+      return Status::Usage(
+          fmt::format("two tensors cannot both be named {}", Quote(name)));
+    }
+  }
+  return Status::Ok();
+}
+
+Result<LeadingMetadata> ParseLeadingMetadata(std::string_view text) {
+  const std::string begin = fmt::format("{{\"{}\":", kMetadataKey);
+  bool in_string = false;
+  size_t end = begin.size();
+  for (; end < text.size() && (in_string || text[end] != '}'); ++end) {
+    if (in_string && text[end] == '\\') {
+      ++end;
+    } else if (text[end] == '"') {
+      in_string = !in_string;
+    }
+  }
+  if (!text.starts_with(begin) || end >= text.size()) {
+    return Status::Failed("its header does not begin with metadata");
+  }
+  Json json;
+  LeadingMetadata leading;
+  leading.end = end + 1;
+  TH_RETURN_IF_ERROR(
+      ParseJson(text.substr(begin.size(), leading.end - begin.size()), &json));
+  TH_RETURN_IF_ERROR(ParseMetadata(json, &leading.metadata));
+  return leading;
 }
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json,
