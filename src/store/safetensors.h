@@ -101,6 +101,7 @@ class SafetensorsReader {
   static Result<SafetensorsReader> Open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  const FileDescriptor& file() const { return file_; }
   // In the order of their bytes in the file.
   std::span<const Tensor> tensors() const { return tensors_; }
   const SafetensorsMetadata& metadata() const { return metadata_; }

@@ -132,7 +132,9 @@ Status CheckSeal(const FileDescriptor& file) {
       if (got < place + kDigits) return Damaged(file.path(), "it is too short");
       auto* const text = reinterpret_cast<char*>(bytes.data());
       if (std::string_view(text + kLengthBytes, prefix.size()) != prefix) {
-        return Damaged(file.path(), "its checksum is not in its place");
+        return Damaged(file.path(),
+                       "there is no checksum in its place (earlier "
+                       "versions wrote none)");
       }
       digits.assign(text + place, kDigits);
       std::ranges::copy(kZeros, text + place);

@@ -9,21 +9,15 @@
 
 #include "base/check.h"
 #include "base/files.h"
-#include "base/sha256.h"
 #include "store/safetensors.h"
+#include "train/out_folder.h"
 #include "train/state.h"
 
 namespace thimble::train {
 namespace {
 
-constexpr const char* kFormat = "thimble-checkpoint-1";
+constexpr const char* kFormat = "thimble-checkpoint-2";
 constexpr const char* kSetting = "setting.";
-
-std::string HashOf(Session& session, const std::vector<ValueId>& values) {
-  Sha256 hash;
-  for (ValueId v : values) hash.Update(session.Bytes(v));
-  return Hex(hash.Final());
-}
 
 // Doubles as hexadecimal, so that they come back to the bit.
 std::string FormatProgress(const Progress& p) {
@@ -61,36 +55,21 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
 
 }  // namespace
 
-std::string CheckpointPath(const std::string& dir) {
-  return dir + "/checkpoint.safetensors";
-}
-
-bool HasCheckpoint(const std::string& dir) {
-  return IsFile(CheckpointPath(dir));
-}
-
-Status SaveCheckpoint(const std::string& dir, Session& session,
+Status SaveCheckpoint(const FileDescriptor& folder, Session& session,
                       const Progress& progress, const Settings& settings) {
-  const std::vector<ValueId> values = TrainingState(session.plan());
-  std::vector<TensorView> views;
-  views.reserve(values.size());
-  for (ValueId v : values) {
-    views.push_back(
-        {TensorInfoOf(session.plan().graph().value(v)), session.Bytes(v)});
-  }
   SafetensorsMetadata meta = {{"format", kFormat},
-                              {"progress", FormatProgress(progress)},
-                              {"sha256", HashOf(session, values)}};
+                              {"progress", FormatProgress(progress)}};
   for (const auto& [name, value] : settings) meta[kSetting + name] = value;
-  return WriteSafetensors(CheckpointPath(dir), views, meta);
+  return SaveValues(folder, kCheckpointName, session,
+                    TrainingState(session.plan()), meta);
 }
 
 Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
                                 const Settings& settings) {
   const std::string path = CheckpointPath(dir);
-  TH_ASSIGN_OR_RETURN(const SafetensorsReader reader,
-                      SafetensorsReader::Open(path));
-  const SafetensorsMetadata& meta = reader.metadata();
+  TH_ASSIGN_OR_RETURN(const SealedSafetensors file,
+                      SealedSafetensors::Open(path));
+  const SafetensorsMetadata& meta = file.metadata();
   const auto get = [&meta](const char* key) {
     const auto found = meta.find(key);
     return found == meta.end() ? std::string() : found->second;
@@ -102,15 +81,11 @@ Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
   }
   TH_RETURN_IF_ERROR(CheckSettings(path, meta, settings));
   const std::vector<ValueId> values = TrainingState(session.plan());
-  for (ValueId v : values) {
-    TH_RETURN_IF_ERROR(ReadTensorInto(reader, session, v));
-  }
-  if (HashOf(session, values) != get("sha256")) {
-    return Status::Failed(fmt::format(
-        "{} is damaged: its checksum does not fit; remove it to start anew, or "
-        "restore a copy",
-        path));
-  }
+  const Graph& graph = session.plan().graph();
+  TH_RETURN_IF_ERROR(file.ReadTensors(values.size(), [&](size_t i) {
+    return SealedSafetensors::Target{TensorInfoOf(graph.value(values[i])),
+                                     session.Bytes(values[i])};
+  }));
   return progress;
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <string>
 
+#include "base/files.h"
 #include "thimble/session.h"
 #include "thimble/status.h"
 
@@ -32,11 +33,8 @@ struct Progress {
 // Name and value of everything that decides bits: model, data, seed, rates, …
 using Settings = std::map<std::string, std::string>;
 
-std::string CheckpointPath(const std::string& dir);
-bool HasCheckpoint(const std::string& dir);
-
-// Streamed from the arena, checksummed, replaced atomically.
-Status SaveCheckpoint(const std::string& dir, Session& session,
+// Streamed from the arena, sealed, replaced atomically.
+Status SaveCheckpoint(const FileDescriptor& folder, Session& session,
                       const Progress& progress, const Settings& settings);
 
 // Fails, saying which, where a setting differs from what the checkpoint was

@@ -5,10 +5,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/check.h"
 
 using namespace std::string_view_literals;
 
@@ -41,33 +45,54 @@ std::string_view Line(char (&buffer)[kLineBytes], const Parts&... parts) {
   return {buffer, static_cast<size_t>(out - buffer)};
 }
 
-// Whether the last line lacks its end: the disk was full, or the process was
-// killed while it wrote.
-bool EndsInsideALine(const std::string& path) {
-  const auto file = OpenForReading(path);
-  if (!file.ok()) return false;
-  const auto stamp = StampOf(*file);
+// What is in a file before the log is opened.
+struct Before {
+  bool is_log = true;  // or nothing at all
+  // The last line lacks its end: the disk was full, or the process was killed
+  // while it wrote.
+  bool ends_inside_a_line = false;
+};
+
+// REQUIRES: `path` is a regular file.
+Result<Before> LookAt(const std::string& path) {
+  constexpr std::string_view kBegin = "{\"event\":\"";
+  TH_ASSIGN_OR_RETURN(const FileDescriptor file, OpenForReading(path));
+  TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
+  if (stamp.bytes == 0) return Before{};
+  std::string begin(std::min<uint64_t>(stamp.bytes, kBegin.size()), '\0');
+  TH_RETURN_IF_ERROR(
+      ReadFullyAt(file, std::as_writable_bytes(std::span(begin)), 0));
   std::byte last{};
-  return stamp.ok() && stamp->bytes > 0 &&
-         ReadFullyAt(*file, {&last, 1}, stamp->bytes - 1).ok() &&
-         last != std::byte{'\n'};
+  TH_RETURN_IF_ERROR(ReadFullyAt(file, {&last, 1}, stamp.bytes - 1));
+  return Before{kBegin.starts_with(begin), last != std::byte{'\n'}};
 }
 
 }  // namespace
 
 Result<Log> Log::Open(const std::string& path, bool append) {
-  if (path.empty()) return Log(FileDescriptor());
-  const int mode = append ? O_APPEND : O_TRUNC;
+  if (path.empty()) return Log();
   const int fd =
-      open(path.c_str(), O_WRONLY | O_CREAT | mode | O_CLOEXEC, 0666);
-  if (fd < 0) {
+      open(path.c_str(),
+           O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : 0), 0666);
+  const auto cannot_write = [&] {
     return Status::Failed(fmt::format(
         "cannot write the log {}: {}; name a file in a folder that exists and "
         "is writable",
         path, std::strerror(errno)));
-  }
+  };
+  if (fd < 0) return cannot_write();
   Log log(FileDescriptor(fd, path));
-  if (append && EndsInsideALine(path)) log.WriteLine("\n");
+  // Pipes and devices have no contents to lose.
+  if (!IsFile(path)) return log;
+  TH_ASSIGN_OR_RETURN(const Before before, LookAt(path));
+  if (!before.is_log) {
+    return Status::Failed(fmt::format(
+        "{} is there and is no log of a run; it was left as it is: choose "
+        "another name for the log, or remove it",
+        path));
+  }
+  if (!append && ftruncate(fd, 0) != 0) return cannot_write();
+  if (append && before.ends_inside_a_line) log.WriteLine("\n");
   return log;
 }
 

@@ -16,8 +16,11 @@ namespace thimble::train {
 
 class Log {
  public:
-  // Truncates `path`, or appends to it, on a new line even where the last one
-  // was cut short; an empty path makes a log that drops everything.
+  // A log that drops everything.
+  Log() = default;
+  // Empties `path`, or appends to it, on a new line even where the last one was
+  // cut short. A file that holds something else than a log is refused and left
+  // as it is. An empty path makes a log that drops everything.
   static Result<Log> Open(const std::string& path, bool append);
 
   // `plan_json` is one JSON object.

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
 namespace thimble::train {
 
 std::vector<ValueId> ModelState(const Plan& plan) {
@@ -29,6 +34,31 @@ TensorInfo TensorInfoOf(const Value& value) {
     info.shape.push_back(static_cast<uint64_t>(value.spec.shape[axis]));
   }
   return info;
+}
+
+Status SaveValues(const FileDescriptor& folder, const std::string& name,
+                  Session& session, std::span<const ValueId> values,
+                  const SafetensorsMetadata& metadata) {
+  TH_ASSIGN_OR_RETURN(AtomicFileWriter writer,
+                      AtomicFileWriter::CreateIn(folder, name));
+  const Graph& graph = session.plan().graph();
+  const auto tensor = [&](size_t i) {
+    return TensorView{TensorInfoOf(graph.value(values[i])),
+                      session.Bytes(values[i])};
+  };
+  return WriteSafetensors(std::move(writer), {values.size(), tensor, metadata},
+                          Seal::kSha256);
+}
+
+Status CheckFinite(Session& session, std::span<const ValueId> values) {
+  for (ValueId v : values) {
+    for (float x : session.Floats(v)) {
+      if (std::isfinite(x)) continue;
+      return Status::Failed(fmt::format("'{}' is no longer finite",
+                                        session.plan().graph().value(v).name));
+    }
+  }
+  return Status::Ok();
 }
 
 Status ReadTensorInto(const SafetensorsReader& reader, Session& session,

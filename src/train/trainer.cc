@@ -21,6 +21,8 @@
 #include "train/checkpoint.h"
 #include "train/feed.h"
 #include "train/log.h"
+#include "train/out_folder.h"
+#include "train/state.h"
 #include "train/weights.h"
 
 namespace thimble {
@@ -103,6 +105,16 @@ struct TestResult {
   double accuracy = 0;
 };
 
+// `count` images of the test split, from `first` on.
+Result<BatchResult> TestPart(Session& session, const Dataset& data,
+                             int64_t first, int64_t count) {
+  TH_RETURN_IF_ERROR(train::Feed(
+      data, Split::kTest, first, count, [](int64_t i) { return i; },
+      [](int64_t, std::span<uint8_t>) {}, session.evaluate_images(),
+      session.evaluate_labels()));
+  return session.Evaluate(count);
+}
+
 // Every image of the test split, the last partial batch included.
 Result<TestResult> Test(Session& session, const Dataset& data,
                         const std::atomic<bool>* stop) {
@@ -115,11 +127,8 @@ Result<TestResult> Test(Session& session, const Dataset& data,
       return Status::Failed("stopped");
     }
     const int64_t count = std::min(batch, size - first);
-    TH_RETURN_IF_ERROR(train::Feed(
-        data, Split::kTest, first, count, [](int64_t i) { return i; },
-        [](int64_t, std::span<uint8_t>) {}, session.evaluate_images(),
-        session.evaluate_labels()));
-    const BatchResult result = session.Evaluate(count);
+    TH_ASSIGN_OR_RETURN(const BatchResult result,
+                        TestPart(session, data, first, count));
     loss += static_cast<double>(result.loss) * static_cast<double>(count);
     correct += result.correct;
   }
@@ -130,13 +139,12 @@ Result<TestResult> Test(Session& session, const Dataset& data,
 class Run {
  public:
   Run(const Plan& plan, const Dataset& data, const TrainOptions& options,
-      const optim::Schedule& schedule, train::Log& log, TrainObserver* observer)
+      const optim::Schedule& schedule, TrainObserver* observer)
       : plan_(plan),
         data_(data),
         options_(options),
         augment_(AugmentOf(options, data)),
         schedule_(schedule),
-        log_(log),
         observer_(observer) {
     const int64_t size = data.size(Split::kTrain);
     steps_per_epoch_ = options.keep_last
@@ -146,13 +154,16 @@ class Run {
         options.steps > 0 ? options.steps : options.epochs * steps_per_epoch_;
   }
 
-  Result<TrainSummary> Go() {
+  // `folder` is out_dir, open and locked, and `goes_on` says that it holds a
+  // run to go on with.
+  Result<TrainSummary> Go(FileDescriptor folder, bool goes_on) {
+    folder_ = std::move(folder);
     summary_.arena_bytes = plan_.arena_bytes();
     ReturnFreeHeap();
     summary_.rss_base_bytes = CurrentRssBytes();
     ResetPeakRss();
     TH_ASSIGN_OR_RETURN(session_, Session::Create(plan_, {options_.poison}));
-    TH_RETURN_IF_ERROR(Start());
+    TH_RETURN_IF_ERROR(Start(goes_on));
     while ((now_.step < steps_ || now_.epoch_images > 0) && !Stopped()) {
       TH_RETURN_IF_ERROR(Epoch());
     }
@@ -165,17 +176,23 @@ class Run {
            options_.stop->load(std::memory_order_relaxed);
   }
 
-  Status Start() {
-    if (options_.resume && train::HasCheckpoint(options_.out_dir)) {
+  Status Start(bool goes_on) {
+    if (goes_on) {
       TH_ASSIGN_OR_RETURN(
           now_, train::LoadCheckpoint(options_.out_dir, *session_, Settings()));
       session_->GoOnAfter(options_.seed, static_cast<uint64_t>(now_.step));
       summary_.resumed_step = now_.step;
-      log_.Resume(now_.step);
-      return Status::Ok();
+      kept_step_ = now_.step;
+    } else {
+      session_->Initialize(options_.seed);
     }
-    session_->Initialize(options_.seed);
-    log_.Start(PlanJson(plan_, std::nullopt), data_, augment_, options_.seed);
+    // Not before: an old log is emptied by a run that can start only.
+    TH_ASSIGN_OR_RETURN(log_, train::Log::Open(options_.log_path, goes_on));
+    if (goes_on) {
+      log_.Resume(now_.step);
+    } else {
+      log_.Start(PlanJson(plan_, std::nullopt), data_, augment_, options_.seed);
+    }
     return Status::Ok();
   }
 
@@ -223,6 +240,7 @@ class Run {
     const double seconds = SecondsSince(start);
     images_ += images;
     train_seconds_ += seconds;
+    TH_RETURN_IF_ERROR(CheckState());
     if (Stopped()) return Save();
     const auto steps = static_cast<double>(end - epoch * steps_per_epoch_);
     EpochEvent event;
@@ -251,7 +269,9 @@ class Run {
       TH_RETURN_IF_ERROR(FeedTraining(epoch, order, first + done, part.count));
       const BatchResult result = session_->Differentiate(part);
       // Nothing of the step is applied before the update.
-      if (!std::isfinite(result.loss)) return Diverged();
+      if (!std::isfinite(result.loss)) {
+        return Diverged("the loss of the next step is no number");
+      }
       loss += static_cast<double>(result.loss) *
               (static_cast<double>(part.count) / static_cast<double>(count));
       correct += result.correct;
@@ -308,6 +328,9 @@ class Run {
     TH_RETURN_IF_ERROR(Save());
     auto test = Test(*session_, data_, options_.stop);
     if (!test.ok()) return Stopped() ? Save() : test.status();
+    if (!std::isfinite(test->loss)) {
+      return Diverged("the loss on the test images is no number");
+    }
     event.test_loss = test->loss;
     event.test_accuracy = test->accuracy;
     event.seconds = SecondsSince(start);
@@ -324,6 +347,20 @@ class Run {
     return Status::Ok();
   }
 
+  // Whether the state is worth saving: what is infinite, or makes the loss so,
+  // must never replace something good.
+  Status CheckState() {
+    const Status finite =
+        train::CheckFinite(*session_, train::TrainingState(session_->plan()));
+    if (!finite.ok()) return Diverged(finite.message());
+    const int64_t count =
+        std::min(plan_.microbatch(), data_.size(Split::kTest));
+    TH_ASSIGN_OR_RETURN(const BatchResult result,
+                        TestPart(*session_, data_, 0, count));
+    if (std::isfinite(result.loss)) return Status::Ok();
+    return Diverged("the loss on the first test images is no number");
+  }
+
   Status SaveWeights() {
     const train::WeightsInfo info{
         plan_.model(),
@@ -331,25 +368,34 @@ class Run {
         {data_.mean().begin(), data_.mean().end()},
         {data_.stddev().begin(), data_.stddev().end()},
         plan_.dropout()};
-    return train::SaveWeights(options_.out_dir, *session_, info, now_.step);
+    return train::SaveWeights(folder_, *session_, info, now_.step);
   }
 
+  // REQUIRES: CheckState was ok.
   Status Save() {
     if (options_.out_dir.empty()) return Status::Ok();
-    TH_RETURN_IF_ERROR(SaveWeights());
+    // In this order: weights without a checkpoint could not be gone on with,
+    // whereas --resume writes missing or older weights again.
     TH_RETURN_IF_ERROR(
-        train::SaveCheckpoint(options_.out_dir, *session_, now_, Settings()));
+        train::SaveCheckpoint(folder_, *session_, now_, Settings()));
+    TH_RETURN_IF_ERROR(SaveWeights());
+    kept_step_ = now_.step;
     saved_ = true;
     return Status::Ok();
   }
 
-  Status Diverged() const {
+  Status Diverged(const std::string& what) const {
+    const std::string kept =
+        kept_step_ >= 0
+            ? fmt::format(
+                  " The weights and the checkpoint of step {} in {} are "
+                  "kept.",
+                  kept_step_, PlaceOf(folder_))
+            : std::string();
     return Status::Failed(fmt::format(
-        "the loss is no longer a number at step {}; nothing of this step was "
-        "applied{}. A lower --lr (it is {:g}) or a --warmup usually helps",
-        now_.step + 1,
-        saved_ ? ", and the weights of the last finished epoch are kept" : "",
-        options_.learning_rate));
+        "training has diverged: after step {}, {}.{} A lower --lr (it is {:g}) "
+        "or a --warmup usually helps",
+        now_.step, what, kept, options_.learning_rate));
   }
 
   Result<TrainSummary> Finish() {
@@ -367,7 +413,7 @@ class Run {
     summary_.rss_peak_bytes = PeakRssBytes();
     summary_.weights_sha256 = train::WeightsSha256(*session_);
     if (!options_.out_dir.empty()) {
-      summary_.weights_path = train::WeightsPath(options_.out_dir);
+      summary_.weights_path = train::WeightsPath(PlaceOf(folder_));
     }
     log_.Summary(summary_);
     summary_.log_status = log_.status();
@@ -379,15 +425,17 @@ class Run {
   const TrainOptions& options_;
   Augment augment_;
   const optim::Schedule& schedule_;
-  train::Log& log_;
   TrainObserver* observer_;
+  FileDescriptor folder_;
+  train::Log log_;
   std::unique_ptr<Session> session_;
   int64_t steps_per_epoch_ = 0;
   int64_t steps_ = 0;
   train::Progress now_;
   int64_t images_ = 0;
   double train_seconds_ = 0;
-  bool saved_ = false;  // weights of this run are on disk
+  bool saved_ = false;      // since this process began
+  int64_t kept_step_ = -1;  // of the checkpoint on disk; -1: there is none
   TrainSummary summary_;
 };
 
@@ -403,19 +451,20 @@ Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
   TH_RETURN_IF_ERROR(CheckOptions(options, plan, data));
   TH_ASSIGN_OR_RETURN(const optim::Schedule schedule,
                       optim::Schedule::Parse(options.schedule));
-  FileDescriptor lock;
+  FileDescriptor folder;
+  bool goes_on = false;
   if (!options.out_dir.empty()) {
-    TH_ASSIGN_OR_RETURN(lock, train::PrepareOutDir(options.out_dir));
+    TH_ASSIGN_OR_RETURN(folder, train::PrepareOutDir(options.out_dir));
     TH_RETURN_IF_ERROR(
         train::CheckIsNoOutFile(options.out_dir, options.log_path));
-    if (!options.resume && !options.overwrite) {
+    if (options.resume) {
+      TH_ASSIGN_OR_RETURN(goes_on, train::HoldsRunToResume(options.out_dir));
+    } else if (!options.overwrite) {
       TH_RETURN_IF_ERROR(train::CheckHoldsNoRun(options.out_dir));
     }
   }
-  const bool goes_on = options.resume && train::HasCheckpoint(options.out_dir);
-  TH_ASSIGN_OR_RETURN(train::Log log,
-                      train::Log::Open(options.log_path, goes_on));
-  return Run(plan, data, options, schedule, log, observer).Go();
+  return Run(plan, data, options, schedule, observer)
+      .Go(std::move(folder), goes_on);
 }
 
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,

@@ -3,13 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
 
 #include "base/check.h"
 #include "base/files.h"
 #include "base/sha256.h"
 #include "store/safetensors.h"
-#include "train/checkpoint.h"
+#include "train/out_folder.h"
 #include "train/state.h"
 
 namespace thimble::train {
@@ -27,7 +28,9 @@ bool ParseFloats(const std::string& text, std::vector<float>* values) {
   while (*at != '\0') {
     char* end = nullptr;
     const float value = std::strtof(at, &end);
-    if (end == at || (*end != ',' && *end != '\0')) return false;
+    if (end == at || (*end != ',' && *end != '\0') || !std::isfinite(value)) {
+      return false;
+    }
     values->push_back(value);
     at = *end == ',' ? end + 1 : end;
   }
@@ -41,81 +44,45 @@ bool ParseExtent(const std::string& text, int64_t* extent) {
          *extent <= (int64_t{1} << 24);
 }
 
+// Refuses a file that carries a seal which does not fit.
+Result<SafetensorsReader> OpenWeights(const std::string& path) {
+  TH_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::Open(path));
+  if (!reader.metadata().contains(kSafetensorsSeal)) return reader;
+  const Status seal = CheckSeal(reader.file());
+  if (seal.ok()) return reader;
+  return Status::Failed(fmt::format(
+      "{}, or `thimble train --resume` to write it again from the checkpoint. "
+      "A program that changes the file must remove its metadata {} and {}",
+      seal.message(), kSafetensorsSeal, kChecksum));
+}
+
 }  // namespace
 
-std::string WeightsPath(const std::string& dir) {
-  return dir + "/weights.safetensors";
-}
-
-Result<FileDescriptor> PrepareOutDir(const std::string& dir) {
-  TH_RETURN_IF_ERROR(MakeDirs(dir));
-  TH_ASSIGN_OR_RETURN(FileDescriptor lock, LockFolder(dir));
-  RemoveStaleTemporaries(WeightsPath(dir));
-  RemoveStaleTemporaries(CheckpointPath(dir));
-  // The temporary file is removed again by the writer's destructor.
-  auto writer = AtomicFileWriter::Create(WeightsPath(dir));
-  if (!writer.ok()) return writer.status();
-  return lock;
-}
-
-Status CheckHoldsNoRun(const std::string& dir) {
-  if (HasCheckpoint(dir)) {
-    return Status::Failed(fmt::format(
-        "{} holds a run already; --resume goes on with it, --overwrite starts "
-        "anew and replaces it",
-        dir));
-  }
-  if (IsFile(WeightsPath(dir))) {
-    return Status::Failed(fmt::format(
-        "{} holds weights already, and no checkpoint that --resume could go on "
-        "from; --overwrite starts anew and replaces them",
-        dir));
-  }
-  return Status::Ok();
-}
-
-Status CheckIsNoOutFile(const std::string& dir, const std::string& log_path) {
-  for (const std::string& file : {WeightsPath(dir), CheckpointPath(dir)}) {
-    if (AtomicFileWriter::Touches(file, log_path)) {
-      return Status::Usage(
-          fmt::format("the log {} would be written over {}, which --out needs; "
-                      "choose another name",
-                      log_path, file));
-    }
-  }
-  return Status::Ok();
-}
-
-Status SaveWeights(const std::string& dir, Session& session,
+Status SaveWeights(const FileDescriptor& folder, Session& session,
                    const WeightsInfo& info, int64_t steps) {
-  const Graph& graph = session.plan().graph();
-  std::vector<TensorView> views;
-  for (ValueId v : ModelState(session.plan())) {
-    views.push_back({TensorInfoOf(graph.value(v)), session.Bytes(v)});
-  }
-  return WriteSafetensors(WeightsPath(dir), views,
-                          {{"format", "thimble-weights-1"},
-                           {"model", info.model},
-                           {"channels", std::to_string(info.images.channels)},
-                           {"height", std::to_string(info.images.height)},
-                           {"width", std::to_string(info.images.width)},
-                           {"classes", std::to_string(info.images.classes)},
-                           {"mean", JoinFloats(info.mean)},
-                           {"stddev", JoinFloats(info.stddev)},
-                           {"dropout", fmt::format("{}", info.dropout)},
-                           {"steps", std::to_string(steps)},
-                           {kChecksum, WeightsSha256(session)}});
+  return SaveValues(folder, kWeightsName, session, ModelState(session.plan()),
+                    {{"format", "thimble-weights-1"},
+                     {"model", info.model},
+                     {"channels", std::to_string(info.images.channels)},
+                     {"height", std::to_string(info.images.height)},
+                     {"width", std::to_string(info.images.width)},
+                     {"classes", std::to_string(info.images.classes)},
+                     {"mean", JoinFloats(info.mean)},
+                     {"stddev", JoinFloats(info.stddev)},
+                     {"dropout", fmt::format("{}", info.dropout)},
+                     {"steps", std::to_string(steps)},
+                     {kChecksum, WeightsSha256(session)}});
 }
 
 Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
   const std::string path = WeightsPath(dir);
-  if (!IsFile(path)) {
+  TH_ASSIGN_OR_RETURN(const bool is_there, IsThere(path));
+  if (!is_there) {
     return Status::Failed(fmt::format(
         "{} is not there; give the folder that `thimble train --out` wrote",
         path));
   }
-  TH_ASSIGN_OR_RETURN(const SafetensorsReader reader,
-                      SafetensorsReader::Open(path));
+  TH_ASSIGN_OR_RETURN(const SafetensorsReader reader, OpenWeights(path));
   const SafetensorsMetadata& meta = reader.metadata();
   const auto get = [&meta](const char* key) {
     const auto found = meta.find(key);
@@ -144,7 +111,7 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
 
 Status LoadWeights(const std::string& dir, Session& session) {
   TH_ASSIGN_OR_RETURN(const SafetensorsReader reader,
-                      SafetensorsReader::Open(WeightsPath(dir)));
+                      OpenWeights(WeightsPath(dir)));
   for (ValueId v : ModelState(session.plan())) {
     TH_RETURN_IF_ERROR(ReadTensorInto(reader, session, v));
   }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/out_folder.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace thimble::train {
+
+std::string WeightsPath(const std::string& dir) {
+  return dir + "/" + kWeightsName;
+}
+
+std::string CheckpointPath(const std::string& dir) {
+  return dir + "/" + kCheckpointName;
+}
+
+Result<FileDescriptor> PrepareOutDir(const std::string& dir) {
+  TH_RETURN_IF_ERROR(MakeDirs(dir));
+  TH_ASSIGN_OR_RETURN(FileDescriptor folder, LockFolder(dir));
+  RemoveStaleTemporaries(WeightsPath(dir));
+  RemoveStaleTemporaries(CheckpointPath(dir));
+  // The temporary file is removed again by the writer's destructor.
+  TH_RETURN_IF_ERROR(AtomicFileWriter::CreateIn(folder, kWeightsName).status());
+  return folder;
+}
+
+Status CheckHoldsNoRun(const std::string& dir) {
+  TH_ASSIGN_OR_RETURN(const bool has_checkpoint, IsThere(CheckpointPath(dir)));
+  if (has_checkpoint) {
+    return Status::Failed(fmt::format(
+        "{} holds a run already; --resume goes on with it, --overwrite starts "
+        "anew and replaces it",
+        dir));
+  }
+  TH_ASSIGN_OR_RETURN(const bool has_weights, IsThere(WeightsPath(dir)));
+  if (has_weights) {
+    return Status::Failed(fmt::format(
+        "{} holds weights already, and no checkpoint that --resume could go on "
+        "from; --overwrite starts anew and replaces them",
+        dir));
+  }
+  return Status::Ok();
+}
+
+Result<bool> HoldsRunToResume(const std::string& dir) {
+  TH_ASSIGN_OR_RETURN(const bool has_checkpoint, IsThere(CheckpointPath(dir)));
+  if (has_checkpoint) return true;
+  TH_ASSIGN_OR_RETURN(const bool has_weights, IsThere(WeightsPath(dir)));
+  if (!has_weights) return false;
+  return Status::Failed(fmt::format(
+      "{} holds weights but no {} to go on from; restore that file, choose "
+      "another folder, or start anew and replace the weights with --overwrite",
+      dir, kCheckpointName));
+}
+
+Status CheckIsNoOutFile(const std::string& dir, const std::string& log_path) {
+  for (const std::string& file : {WeightsPath(dir), CheckpointPath(dir)}) {
+    if (AtomicFileWriter::Touches(file, log_path)) {
+      return Status::Usage(
+          fmt::format("the log {} would be written over {}, which --out needs; "
+                      "choose another name",
+                      log_path, file));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace thimble::train
