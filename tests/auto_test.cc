@@ -2,7 +2,7 @@
 //
 // What a budget chooses: it is kept, and what that costs is as little as can
 // be. And what is said of the choice: trade-offs and refusals, all true.
-#include "planner/checkpoint/auto.h"
+#include "planner/recompute/auto.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "planner/checkpoint/checkpoint.h"
 #include "planner/fuse.h"
 #include "planner/program.h"
+#include "planner/recompute/strategy_script.h"
 #include "planner/schedule.h"
 #include "thimble/model.h"
 #include "thimble/network.h"

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "planner/checkpoint/auto.h"
 #include "planner/program.h"
+#include "planner/recompute/auto.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {

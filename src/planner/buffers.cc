@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/workspace.h"
 #include "graph/op.h"
+#include "planner/lives.h"
 
 namespace thimble::planner {
 namespace {
@@ -45,25 +46,8 @@ class SharedBytes {
   std::vector<bool> pinned_;
 };
 
-bool IsState(const Value& value) {
-  return !value.producer.valid() && value.role != Role::kInput;
-}
-
-// What the update reads apart from state, where a step has several
-// microbatches.
-std::vector<bool> FindCarried(const Program& program) {
-  std::vector<bool> carried(program.graph.values().size());
-  if (program.microbatches == 1) return carried;
-  for (OpId id : program.phases[static_cast<size_t>(Phase::kUpdate)]) {
-    for (ValueId v : program.graph.op(id).inputs) {
-      carried[v.i] = !IsState(program.graph.value(v));
-    }
-  }
-  return carried;
-}
-
 std::vector<Interval> FindLives(const Program& program,
-                                const std::vector<bool>& carried,
+                                const LastingValues& lasting,
                                 std::span<const ScheduledOp> schedule) {
   const auto end = static_cast<uint32_t>(schedule.size());
   std::array<uint32_t, kPhases> phase_end{};
@@ -83,19 +67,19 @@ std::vector<Interval> FindLives(const Program& program,
     for (ValueId v : op.outputs) extend(v, t, t + 1);
   }
   for (uint32_t i = 0; i < lives.size(); ++i) {
-    if (IsState(program.graph.values()[i])) lives[i] = {0, end};
+    if (lasting.state[i]) lives[i] = {0, end};
     // The next microbatch finds it from its first op on.
-    if (carried[i]) lives[i].begin = 0;
+    if (lasting.carried[i]) lives[i].begin = 0;
   }
-  const auto hold = [&](const PhaseEnds& ends, uint32_t from, uint32_t to) {
-    extend(ends.images, from, from);
-    extend(ends.labels, from, from);
-    extend(ends.loss, to, to);
-    extend(ends.correct, to, to);
-  };
-  if (program.train.images.valid()) hold(program.train, 0, trained);
-  hold(program.evaluate, trained, end);
-  lives[program.evaluate.logits.i].end = end;
+  for (ValueId v : lasting.fed) extend(v, 0, 0);
+  for (ValueId v : lasting.told) extend(v, trained, trained);
+  // The host feeds an evaluation before its first op, and reads its results
+  // behind its last one.
+  const PhaseEnds& evaluate = program.evaluate;
+  for (ValueId v : {evaluate.images, evaluate.labels})
+    extend(v, trained, trained);
+  for (ValueId v : {evaluate.loss, evaluate.correct, evaluate.logits})
+    extend(v, end, end);
   return lives;
 }
 
@@ -111,18 +95,15 @@ class InPlaceSharing {
     if (pairs.empty()) return;
     bytes_read_.clear();
     for (ValueId v : op.inputs) bytes_read_.push_back({shared_.Find(v.i)});
-    uint32_t taken = 0;  // inputs
-    for (uint32_t out = 0; out < op.outputs.size(); ++out) {
-      const InPlacePair* best = nullptr;
-      for (const InPlacePair& pair : pairs) {
-        if (pair.output != out || ((taken >> pair.input) & 1) != 0) continue;
-        if (!IsFree(op, pairs, pair, time)) continue;
-        if (best == nullptr || IsBetter(op, pair, *best)) best = &pair;
-      }
-      if (best == nullptr) continue;
-      shared_.Join(op.inputs[best->input].i, op.outputs[out].i);
-      taken |= 1u << best->input;
-    }
+    ChooseOverwritten(
+        pairs,
+        [&](const InPlacePair& pair) { return IsFree(op, pairs, pair, time); },
+        [&](const InPlacePair& a, const InPlacePair& b) {
+          return IsBetter(op, a, b);
+        },
+        [&](const InPlacePair& pair) {
+          shared_.Join(op.inputs[pair.input].i, op.outputs[pair.output].i);
+        });
   }
 
  private:
@@ -183,31 +164,15 @@ void KeepApart(std::span<const ScheduledOp> schedule,
 
 }  // namespace
 
-bool MayOverwrite(std::span<const ValueId> inputs,
-                  std::span<const InPlacePair> pairs, const InPlacePair& pair) {
-  for (uint32_t k = 0; k < inputs.size(); ++k) {
-    if (k == pair.input || inputs[k] != inputs[pair.input]) continue;
-    const bool may =
-        std::any_of(pairs.begin(), pairs.end(), [&](const InPlacePair& other) {
-          return other.input == k && other.output == pair.output;
-        });
-    if (!may) return false;
-  }
-  return true;
-}
-
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
                       std::vector<ScheduledOp>& schedule,
                       Overwritten overwritten) {
   const Graph& graph = program.graph;
-  std::vector<bool> pinned;
-  for (const Value& value : graph.values()) pinned.push_back(IsState(value));
-  BufferSet set;
-  set.carried = FindCarried(program);
-  SharedBytes shared(FindLives(program, set.carried, schedule),
-                     std::move(pinned));
+  LastingValues lasting = FindLasting(program);
+  SharedBytes shared(FindLives(program, lasting, schedule), lasting.state);
   ShareBytes(program, schedule, options.inplace, overwritten, shared);
 
+  BufferSet set;
   set.buffer_of.resize(graph.values().size());
   std::vector<int64_t> buffer_of_root(graph.values().size(), -1);
   for (uint32_t i = 0; i < graph.values().size(); ++i) {
@@ -237,6 +202,7 @@ BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
         {op.name + ".scratch", Role::kWorkspace, bytes, 0, {t, t + 1}});
   }
   if (!options.sharing) KeepApart(schedule, set.buffers);
+  set.carried = std::move(lasting.carried);
   return set;
 }
 

@@ -5,10 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "graph/op.h"
 #include "planner/program.h"
 #include "thimble/plan.h"
 
@@ -37,12 +35,5 @@ enum class Overwritten : uint8_t { kOldest, kNewest };
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
                       std::vector<ScheduledOp>& schedule,
                       Overwritten overwritten = Overwritten::kOldest);
-
-// Whether an op with these inputs may use one of its in-place pairs: not where
-// it reads the same bytes as another input too, unless it may overwrite that as
-// well. (A convolution may be added to a residual in place, but not to its own
-// input.)
-bool MayOverwrite(std::span<const ValueId> inputs,
-                  std::span<const InPlacePair> pairs, const InPlacePair& pair);
 
 }  // namespace thimble::planner

@@ -14,8 +14,8 @@
 #include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/assemble.h"
-#include "planner/checkpoint/checkpoint.h"
-#include "planner/checkpoint/strategy.h"
+#include "planner/recompute/strategy.h"
+#include "planner/recompute/strategy_script.h"
 #include "planner/schedule.h"
 
 namespace thimble {

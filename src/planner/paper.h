@@ -15,7 +15,7 @@
 
 #include <optional>
 
-#include "planner/checkpoint/strategy.h"
+#include "planner/recompute/strategy.h"
 #include "thimble/graph.h"
 #include "thimble/plan.h"
 

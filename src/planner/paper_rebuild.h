@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "planner/checkpoint/strategy.h"
+#include "planner/recompute/strategy.h"
 #include "thimble/graph.h"
 
 namespace thimble::planner {

@@ -3,15 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "graph/op.h"
 #include "planner/assemble.h"
 #include "planner/buffers.h"
-#include "planner/checkpoint/strategy.h"
 #include "planner/fuse.h"
+#include "planner/lives.h"
 #include "planner/paper.h"
 #include "planner/program.h"
 #include "planner/rebatch.h"
+#include "planner/recompute/strategy.h"
 #include "planner/schedule.h"
 
 namespace thimble {
@@ -19,28 +22,18 @@ namespace {
 
 // Live bytes by role at the moment with most of them.
 void FindPeak(PlanParts& parts) {
-  const auto end = static_cast<uint32_t>(parts.schedule.size());
-  std::vector<int64_t> change(end + 1, 0);
-  for (const Buffer& b : parts.buffers) {
-    change[b.live.begin] += static_cast<int64_t>(b.bytes);
-    change[b.live.end] -= static_cast<int64_t>(b.bytes);
-  }
-  int64_t live = 0;
-  int64_t most = -1;
-  for (uint32_t t = 0; t < end; ++t) {
-    live += change[t];
-    if (live > most) {
-      most = live;
-      parts.peak_time = t;
-    }
-  }
+  planner::LiveBytesOverTime over_time(parts.schedule.size());
+  for (const Buffer& b : parts.buffers) over_time.Add(b.live, b.bytes);
+  const std::vector<size_t> live = over_time.Sum();
+  const auto most = std::max_element(live.begin(), live.end());
+  parts.peak_time = static_cast<uint32_t>(most - live.begin());
   for (const Buffer& b : parts.buffers) {
     if (b.live.begin <= parts.peak_time && parts.peak_time < b.live.end) {
       parts.peak_bytes[static_cast<size_t>(b.role)] += b.bytes;
       parts.lower_bound += b.bytes;
     }
   }
-  TH_CHECK(static_cast<int64_t>(parts.lower_bound) == most);
+  TH_CHECK(parts.lower_bound == *most);
 }
 
 // What of the memory optimisations is switched off.

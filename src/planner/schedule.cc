@@ -2,10 +2,10 @@
 #include "planner/schedule.h"
 
 #include <cstdint>
-#include <numeric>
 #include <utility>
 
 #include "graph/op.h"
+#include "planner/lives.h"
 #include "planner/place/place.h"
 
 namespace thimble::planner {
@@ -42,18 +42,13 @@ std::vector<ScheduledOp> MakeSchedule(const Program& program) {
 
 std::vector<size_t> LiveBytes(const Program& program,
                               const PlanOptions& options) {
-  std::vector<size_t> live;
-  for (const std::vector<OpId>& phase : program.phases) {
-    live.resize(live.size() + phase.size());
-  }
-  // Differences in time, which wrap around below zero, then their sums.
-  std::vector<size_t> change(live.size() + 1);
+  size_t times = 0;
+  for (const std::vector<OpId>& phase : program.phases) times += phase.size();
+  LiveBytesOverTime live(times);
   for (const BufferRequest& r : RequestsOf(program, options)) {
-    change[r.live.begin] += r.bytes;
-    change[r.live.end] -= r.bytes;
+    live.Add(r.live, r.bytes);
   }
-  std::partial_sum(change.begin(), change.end() - 1, live.begin());
-  return live;
+  return live.Sum();
 }
 
 size_t MostLiveBytes(const Program& program, const PlanOptions& options) {

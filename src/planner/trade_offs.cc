@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "planner/assemble.h"
-#include "planner/checkpoint/auto.h"
+#include "planner/recompute/auto.h"
 #include "thimble/plan.h"
 #include "thimble/size.h"
 

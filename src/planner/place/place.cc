@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/workspace.h"
+#include "planner/lives.h"
 #include "planner/place/canonical.h"
 #include "planner/place/reduce.h"
 
@@ -328,16 +329,11 @@ class Portfolio {
 size_t LowerBound(std::span<const BufferRequest> requests) {
   uint32_t end = 0;
   for (const BufferRequest& r : requests) end = std::max(end, r.live.end);
-  // Differences in time, then their running sum.
-  std::vector<int64_t> change(end + 1, 0);
-  for (const BufferRequest& r : requests) {
-    change[r.live.begin] += static_cast<int64_t>(r.bytes);
-    change[r.live.end] -= static_cast<int64_t>(r.bytes);
-  }
-  int64_t live = 0;
-  int64_t most = 0;
-  for (int64_t step : change) most = std::max(most, live += step);
-  return static_cast<size_t>(most);
+  LiveBytesOverTime live(end);
+  for (const BufferRequest& r : requests) live.Add(r.live, r.bytes);
+  size_t most = 0;
+  for (size_t bytes : live.Sum()) most = std::max(most, bytes);
+  return most;
 }
 
 Placement PlaceInOrder(std::span<const BufferRequest> requests,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/checkpoint.h"
+#include "planner/recompute/strategy_script.h"
 
 #include "graph/op.h"
-#include "planner/checkpoint/chain.h"
-#include "planner/checkpoint/rewrite.h"
-#include "planner/checkpoint/script.h"
-#include "planner/checkpoint/segments.h"
+#include "planner/recompute/chain.h"
+#include "planner/recompute/rewrite.h"
+#include "planner/recompute/script.h"
+#include "planner/recompute/segments.h"
 #include "planner/schedule.h"
 #include "planner/two_pass.h"
 

@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "planner/checkpoint/script.h"
-#include "planner/checkpoint/script_meter.h"
 #include "planner/program.h"
+#include "planner/recompute/script.h"
+#include "planner/recompute/script_meter.h"
 
 namespace thimble::planner {
 

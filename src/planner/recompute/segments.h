@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <functional>
 
-#include "planner/checkpoint/chain.h"
-#include "planner/checkpoint/script.h"
-#include "planner/checkpoint/strategy.h"
+#include "planner/recompute/chain.h"
+#include "planner/recompute/script.h"
+#include "planner/recompute/strategy.h"
 
 namespace thimble::planner {
 

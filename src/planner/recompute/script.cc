@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/script.h"
+#include "planner/recompute/script.h"
 
 #include <algorithm>
 

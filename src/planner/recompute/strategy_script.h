@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpointing: which forward values are kept for backward, and which are
-// dropped and computed again. Results do not depend on it, bit for bit.
+// From a strategy to the script that it stands for: which forward values are
+// kept for backward, and which are dropped and computed again. Results do not
+// depend on it, bit for bit.
 #pragma once
 
-#include "planner/checkpoint/chain.h"
-#include "planner/checkpoint/script.h"
-#include "planner/checkpoint/script_meter.h"
-#include "planner/checkpoint/strategy.h"
 #include "planner/program.h"
+#include "planner/recompute/chain.h"
+#include "planner/recompute/script.h"
+#include "planner/recompute/script_meter.h"
+#include "planner/recompute/strategy.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {

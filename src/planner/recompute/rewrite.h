@@ -3,8 +3,8 @@
 // From a script to a program in which every op runs once.
 #pragma once
 
-#include "planner/checkpoint/script.h"
 #include "planner/program.h"
+#include "planner/recompute/script.h"
 
 namespace thimble::planner {
 

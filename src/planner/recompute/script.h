@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "planner/checkpoint/chain.h"
+#include "planner/recompute/chain.h"
 
 namespace thimble::planner {
 

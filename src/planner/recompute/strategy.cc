@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/strategy.h"
+#include "planner/recompute/strategy.h"
 
 #include <fmt/format.h>
 

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "planner/checkpoint/chain.h"
-#include "planner/checkpoint/chain_front.h"
+#include "planner/recompute/chain.h"
+#include "planner/recompute/chain_front.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {

@@ -5,9 +5,9 @@
 // less and computing more of forward again.
 #pragma once
 
-#include "planner/checkpoint/chain.h"
-#include "planner/checkpoint/stage_costs.h"
 #include "planner/program.h"
+#include "planner/recompute/chain.h"
+#include "planner/recompute/stage_costs.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {

@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "graph/op.h"
-#include "planner/checkpoint/script.h"
+#include "planner/lives.h"
 #include "planner/program.h"
+#include "planner/recompute/script.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {
@@ -47,9 +48,11 @@ class ScriptMeter {
   int64_t BytesOf(ValueId v) const { return bytes_[v.i]; }
   // There before the first op and after the last one, whatever the script does:
   // state, and what several microbatches add to.
-  bool IsLasting(ValueId v) const { return lasting_[v.i]; }
+  bool IsLasting(ValueId v) const {
+    return values_.state[v.i] || values_.carried[v.i];
+  }
   // Read behind the microbatch phase.
-  bool IsReadLater(ValueId v) const { return read_later_[v.i]; }
+  bool IsReadLater(ValueId v) const { return values_.read_later[v.i]; }
   // Bytes of all that is lasting.
   int64_t lasting_bytes() const { return lasting_bytes_; }
   // Most bytes that are live in the other phases.
@@ -64,7 +67,6 @@ class ScriptMeter {
 
   OpRun MakeRun(const Program& program, const PlanOptions& options, OpId id,
                 bool again) const;
-  void FindLasting(const Program& program);
   void MeasureOtherPhases(const Program& program, const PlanOptions& options);
 
   void FindRuns(const Script& script);
@@ -74,11 +76,9 @@ class ScriptMeter {
                            const uint32_t* inputs,
                            const uint32_t* outputs) const;
 
-  std::vector<ValueId> fed_;          // images and labels
+  LastingValues values_;
   std::vector<OpRun> first_, again_;  // per op
   std::vector<int64_t> bytes_;        // per value
-  std::vector<bool> lasting_;         // per value
-  std::vector<bool> read_later_;      // per value
   int64_t lasting_bytes_ = 0;
   int64_t other_phases_ = 0;
 

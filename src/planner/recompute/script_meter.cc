@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/script_meter.h"
+#include "planner/recompute/script_meter.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/workspace.h"
 #include "graph/op.h"
-#include "planner/buffers.h"
 #include "planner/schedule.h"
 
 namespace thimble::planner {
@@ -18,12 +17,14 @@ constexpr uint32_t kLasting = UINT32_MAX;
 }  // namespace
 
 ScriptMeter::ScriptMeter(const Program& program, const PlanOptions& options)
-    : fed_{program.train.images, program.train.labels} {
+    : values_(FindLasting(program)) {
   for (const Value& value : program.graph.values()) {
     bytes_.push_back(
         static_cast<int64_t>(RoundUpToAlignment(value.spec.bytes())));
   }
-  FindLasting(program);
+  for (uint32_t i = 0; i < bytes_.size(); ++i) {
+    if (IsLasting({i})) lasting_bytes_ += bytes_[i];
+  }
   first_.resize(program.graph.ops().size());
   again_.resize(program.graph.ops().size());
   for (OpId op : program.phases[static_cast<size_t>(Phase::kMicrobatch)]) {
@@ -34,29 +35,6 @@ ScriptMeter::ScriptMeter(const Program& program, const PlanOptions& options)
   MeasureOtherPhases(program, options);
   current_.resize(program.graph.values().size());
   has_run_.resize(program.graph.ops().size());
-}
-
-void ScriptMeter::FindLasting(const Program& program) {
-  const auto values = program.graph.values();
-  lasting_.resize(values.size());
-  read_later_.resize(values.size());
-  for (uint32_t i = 0; i < values.size(); ++i) {
-    const bool is_state =
-        !values[i].producer.valid() && values[i].role != Role::kInput;
-    lasting_[i] = is_state;
-  }
-  for (OpId op : program.phases[static_cast<size_t>(Phase::kUpdate)]) {
-    for (ValueId v : program.graph.op(op).inputs) {
-      read_later_[v.i] = true;
-      if (program.microbatches > 1) lasting_[v.i] = true;
-    }
-  }
-  // The host reads them after the step.
-  read_later_[program.train.loss.i] = true;
-  read_later_[program.train.correct.i] = true;
-  for (uint32_t i = 0; i < values.size(); ++i) {
-    if (lasting_[i]) lasting_bytes_ += bytes_[i];
-  }
 }
 
 OpRun ScriptMeter::MakeRun(const Program& program, const PlanOptions& options,
@@ -88,7 +66,7 @@ OpRun ScriptMeter::MakeRun(const Program& program, const PlanOptions& options,
     const ValueId out = run.outputs[pair.output];
     if (MayOverwrite(run.inputs, pairs, pair) &&
         inputs[pair.input].bytes() == (*outputs)[pair.output].bytes() &&
-        !lasting_[run.inputs[pair.input].i] && !lasting_[out.i]) {
+        !IsLasting(run.inputs[pair.input]) && !IsLasting(out)) {
       run.in_place.push_back(pair);
     }
   }
@@ -98,18 +76,11 @@ OpRun ScriptMeter::MakeRun(const Program& program, const PlanOptions& options,
 // Scripts do not change them: what they find is what the update reads.
 void ScriptMeter::MeasureOtherPhases(const Program& program,
                                      const PlanOptions& options) {
-  std::vector<ScheduledOp> schedule = MakeSchedule(program);
-  std::vector<int64_t> change(schedule.size() + 1, 0);
-  for (const Buffer& b : MakeBuffers(program, options, schedule).buffers) {
-    change[b.live.begin] += static_cast<int64_t>(b.bytes);
-    change[b.live.end] -= static_cast<int64_t>(b.bytes);
-  }
-  int64_t live = 0;
-  for (size_t t = 0; t < schedule.size(); ++t) {
-    live += change[t];
-    if (schedule[t].phase != Phase::kMicrobatch) {
-      other_phases_ = std::max(other_phases_, live);
-    }
+  const std::vector<size_t> live = LiveBytes(program, options);
+  for (size_t t =
+           program.phases[static_cast<size_t>(Phase::kMicrobatch)].size();
+       t < live.size(); ++t) {
+    other_phases_ = std::max(other_phases_, static_cast<int64_t>(live[t]));
   }
 }
 
@@ -131,7 +102,7 @@ void ScriptMeter::FindInstances() {
     current_[v.i] = static_cast<uint32_t>(instances_.size());
     instances_.push_back({bytes_[v.i], last});
   };
-  for (ValueId v : fed_) add(v, 0);
+  for (ValueId v : values_.fed) add(v, 0);
   for (uint32_t t = 0; t < runs_.size(); ++t) {
     const OpRun& run = *runs_[t];
     for (ValueId v : run.inputs) {
@@ -141,42 +112,39 @@ void ScriptMeter::FindInstances() {
     for (ValueId v : run.outputs) {
       if (run.is_view) {
         current_[v.i] = current_[run.inputs[0].i];
-      } else if (!lasting_[v.i]) {
+      } else if (!IsLasting(v)) {
         add(v, t);
       }
       touched_.push_back(current_[v.i]);
     }
   }
   for (uint32_t i = 0; i < current_.size(); ++i) {
-    if (read_later_[i] && current_[i] != kLasting) {
+    if (values_.read_later[i] && current_[i] != kLasting) {
       instances_[current_[i]].last = static_cast<uint32_t>(runs_.size());
     }
   }
 }
 
-// Bytes of outputs that are written over inputs, by the rule of MakeBuffers:
-// each output takes the first input that offers itself and is read last here.
+// Bytes of outputs that are written over inputs.
 int64_t ScriptMeter::OverwrittenBytes(const OpRun& run, uint32_t time,
                                       const uint32_t* inputs,
                                       const uint32_t* outputs) const {
   int64_t shared = 0;
-  uint32_t taken = 0;
-  uint32_t placed = 0;
-  for (const InPlacePair& pair : run.in_place) {
-    if (((taken >> pair.input) & 1) != 0) continue;
-    if (((placed >> pair.output) & 1) != 0) continue;
-    const uint32_t in = inputs[pair.input];
-    if (in == kLasting || instances_[in].last != time) continue;
-    taken |= 1u << pair.input;
-    placed |= 1u << pair.output;
-    shared += instances_[outputs[pair.output]].bytes;
-  }
+  ChooseOverwritten(
+      run.in_place,
+      [&](const InPlacePair& pair) {
+        const uint32_t in = inputs[pair.input];
+        return in != kLasting && instances_[in].last == time;
+      },
+      [&](const InPlacePair& pair) {
+        shared += instances_[outputs[pair.output]].bytes;
+      });
   return shared;
 }
 
 int64_t ScriptMeter::MostLive() {
   int64_t live = lasting_bytes_;
-  for (ValueId v : fed_) live += bytes_[v.i];
+  for (ValueId v : values_.fed) live += bytes_[v.i];
   int64_t most = other_phases_;
   const uint32_t* touched = touched_.data();
   for (uint32_t t = 0; t < runs_.size(); ++t) {

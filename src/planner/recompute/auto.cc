@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/auto.h"
+#include "planner/recompute/auto.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "planner/checkpoint/chain.h"
-#include "planner/checkpoint/chain_front.h"
-#include "planner/checkpoint/checkpoint.h"
-#include "planner/checkpoint/edit_runs.h"
-#include "planner/checkpoint/exact_front.h"
-#include "planner/checkpoint/rewrite.h"
-#include "planner/checkpoint/script.h"
-#include "planner/checkpoint/script_meter.h"
-#include "planner/checkpoint/stage_costs.h"
-#include "planner/checkpoint/strategy.h"
-#include "planner/checkpoint/two_pass_costs.h"
+#include "planner/recompute/chain.h"
+#include "planner/recompute/chain_front.h"
+#include "planner/recompute/edit_runs.h"
+#include "planner/recompute/exact_front.h"
+#include "planner/recompute/rewrite.h"
+#include "planner/recompute/script.h"
+#include "planner/recompute/script_meter.h"
+#include "planner/recompute/stage_costs.h"
+#include "planner/recompute/strategy.h"
+#include "planner/recompute/strategy_script.h"
+#include "planner/recompute/two_pass_costs.h"
 #include "planner/two_pass.h"
 
 namespace thimble::planner {

@@ -45,7 +45,7 @@ Model ModelOf(const std::string& name, int64_t batch) {
 // scripts/test --long takes the network that users train, and more steps.
 bool IsLong() { return std::getenv("THIMBLE_LONG") != nullptr; }
 
-class CheckpointTest : public ::testing::Test {
+class Recomputation : public ::testing::Test {
  protected:
   void SetUp() override {
     auto full = OpenDataset("synthetic-cifar", {});
@@ -70,7 +70,7 @@ class CheckpointTest : public ::testing::Test {
   std::unique_ptr<Dataset> data_;
 };
 
-TEST_F(CheckpointTest, EveryStrategyLearnsTheSameWeights) {
+TEST_F(Recomputation, EveryStrategyLearnsTheSameWeights) {
   const std::string weights = WeightsOf(PlanOf(model_, {}), /*poison=*/false);
   for (const std::string& strategy : kStrategies) {
     SCOPED_TRACE(strategy);
@@ -81,7 +81,7 @@ TEST_F(CheckpointTest, EveryStrategyLearnsTheSameWeights) {
   }
 }
 
-TEST_F(CheckpointTest, UnfusedOpsAreRepeatedToTheSameBits) {
+TEST_F(Recomputation, UnfusedOpsAreRepeatedToTheSameBits) {
   const Model model = ModelOf("wrn-16-0.5", 4);
   const Plan none = PlanOf(model, {.fuse = false});
   const std::string weights = WeightsOf(none, /*poison=*/false);
@@ -91,7 +91,7 @@ TEST_F(CheckpointTest, UnfusedOpsAreRepeatedToTheSameBits) {
   }
 }
 
-TEST_F(CheckpointTest, DropoutMasksAreTheSameWhenComputedAgain) {
+TEST_F(Recomputation, DropoutMasksAreTheSameWhenComputedAgain) {
   const Result<Model> model =
       BuildModel("wrn-16-0.5", {.batch = 4, .images = kCifar, .dropout = 0.3});
   ASSERT_TRUE(model.ok()) << model.status().message();
@@ -113,7 +113,7 @@ TEST_F(CheckpointTest, DropoutMasksAreTheSameWhenComputedAgain) {
   }
 }
 
-TEST_F(CheckpointTest, AutoLearnsTheSameWeightsAtEveryBudget) {
+TEST_F(Recomputation, AutoLearnsTheSameWeightsAtEveryBudget) {
   const Plan none = PlanOf(model_, {});
   const std::string weights = WeightsOf(none, /*poison=*/false);
   const uint64_t most = none.arena_bytes();
@@ -204,7 +204,7 @@ TEST(Checkpoint, NetworksThatCarryAStateAreCutAtEveryStep) {
   EXPECT_LT(5 * least->arena_bytes(), none.arena_bytes());
 }
 
-TEST_F(CheckpointTest, NetworksThatCarryAStateLearnTheSameWeights) {
+TEST_F(Recomputation, NetworksThatCarryAStateLearnTheSameWeights) {
   for (const Model& model :
        {TwoStreams(kCifar, 4, 20), ModelOf("lstm-2-8-32", 4)}) {
     const std::string weights = WeightsOf(PlanOf(model, {}), /*poison=*/false);

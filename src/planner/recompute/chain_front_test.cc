@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/chain_front.h"
+#include "planner/recompute/chain_front.h"
 
 #include <gtest/gtest.h>
 

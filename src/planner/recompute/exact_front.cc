@@ -11,7 +11,7 @@
 // Among scripts with the same work the search finds one with the fewest bytes:
 // labels are ordered by (work, bytes), and both only grow along a path. The
 // front is walked by searching again below the bytes that were just found.
-#include "planner/checkpoint/exact_front.h"
+#include "planner/recompute/exact_front.h"
 
 #include <algorithm>
 #include <limits>
@@ -20,7 +20,7 @@
 #include <tuple>
 #include <utility>
 
-#include "planner/checkpoint/item_model.h"
+#include "planner/recompute/item_model.h"
 
 namespace thimble::planner {
 namespace {

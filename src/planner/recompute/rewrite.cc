@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/rewrite.h"
+#include "planner/recompute/rewrite.h"
 
 #include <array>
 #include <string>

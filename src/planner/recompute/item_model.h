@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "graph/op.h"
-#include "planner/checkpoint/script_meter.h"
 #include "planner/program.h"
+#include "planner/recompute/script_meter.h"
 
 namespace thimble::planner {
 
@@ -30,13 +30,14 @@ struct ItemStep {
   int64_t made = 0;     // bytes of all outputs
   int64_t scratch = 0;  // bytes
   int64_t flops = 0;    // of a run again
+  // What an output can be written over: an item, or, where that is none, a
+  // value that nobody reads later.
   struct Overwrite {
-    InPlacePair pair;
     int64_t bytes;
-    // The input; none where it is a value that nobody reads later.
     ItemSet item;
   };
-  std::vector<Overwrite> overwrites;
+  std::vector<InPlacePair> in_place;
+  std::vector<Overwrite> overwrites;  // one per pair
 };
 
 class ItemModel {
@@ -67,8 +68,7 @@ class ItemModel {
   // Live bytes while a step runs, if it overwrites nothing.
   int64_t BytesWhile(size_t position, const ItemStep& step,
                      ItemSet there) const;
-  // What it saves to overwrite inputs, of which `after` are still needed: by
-  // the rule of MakeBuffers.
+  // What it saves to overwrite inputs, of which `after` are still needed.
   static int64_t OverwrittenBytes(const ItemStep& step, ItemSet after);
   // No script takes fewer bytes.
   int64_t LeastBytes() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/segments.h"
+#include "planner/recompute/segments.h"
 
 #include <algorithm>
 #include <cmath>

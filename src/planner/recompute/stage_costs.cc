@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/stage_costs.h"
+#include "planner/recompute/stage_costs.h"
 
 #include <algorithm>
 #include <span>
@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/workspace.h"
 #include "graph/op.h"
-#include "planner/buffers.h"
+#include "planner/lives.h"
 
 namespace thimble::planner {
 namespace {
@@ -88,9 +88,9 @@ class DryRun {
   int64_t Peak(const std::vector<OpId>& ops, std::span<const ValueId> outside,
                std::span<const ValueId> stays) {
     Reset();
-    end_ = static_cast<int64_t>(ops.size());
+    end_ = static_cast<uint32_t>(ops.size());
     for (ValueId v : outside) Mark(v, kNotCounted);
-    for (int64_t t = 0; t < end_; ++t) {
+    for (uint32_t t = 0; t < end_; ++t) {
       const Op& op = OpOf(ops, t);
       for (ValueId v : op.inputs) Extend(v, 0, t + 1);
       for (ValueId v : op.outputs) Extend(v, t, t + 1);
@@ -105,12 +105,13 @@ class DryRun {
   static constexpr int32_t kNotCounted = -2;
 
   struct Life {
-    int64_t begin, end, bytes;
+    Interval live;
+    size_t bytes;
     bool shared = false;  // counted under another
   };
 
-  const Op& OpOf(const std::vector<OpId>& ops, int64_t t) const {
-    return program_.graph.op(ops[static_cast<size_t>(t)]);
+  const Op& OpOf(const std::vector<OpId>& ops, uint32_t t) const {
+    return program_.graph.op(ops[t]);
   }
 
   void Reset() {
@@ -131,18 +132,16 @@ class DryRun {
            !lasting_[v.i];
   }
 
-  void Extend(ValueId v, int64_t from, int64_t to) {
+  void Extend(ValueId v, uint32_t from, uint32_t to) {
     const Value& value = program_.graph.value(v);
     if (local_[v.i] == kNotCounted || !IsCounted(v)) return;
     if (local_[v.i] == kUnknown) {
       Mark(v, static_cast<int32_t>(lives_.size()));
-      const auto bytes =
-          static_cast<int64_t>(RoundUpToAlignment(value.spec.bytes()));
-      lives_.push_back({from, to, bytes});
+      lives_.push_back({{from, to}, RoundUpToAlignment(value.spec.bytes())});
       return;
     }
     Life& life = LifeOf(v);
-    life.end = std::max(life.end, to);
+    life.live.end = std::max(life.live.end, to);
   }
 
   bool IsKnown(ValueId v) const { return local_[v.i] >= 0; }
@@ -153,13 +152,13 @@ class DryRun {
     Life& whole = LifeOf(in);
     Life& part = LifeOf(out);
     if (&whole == &part) return;
-    whole.end = std::max(whole.end, part.end);
+    whole.live.end = std::max(whole.live.end, part.live.end);
     part.shared = true;
     local_[out.i] = local_[in.i];
   }
 
   void ShareBytes(const std::vector<OpId>& ops) {
-    for (int64_t t = 0; t < end_; ++t) {
+    for (uint32_t t = 0; t < end_; ++t) {
       const Op& op = OpOf(ops, t);
       if (op.def->IsView()) {
         if (IsKnown(op.inputs[0]) && IsKnown(op.outputs[0])) {
@@ -168,47 +167,46 @@ class DryRun {
         continue;
       }
       if (!options_.inplace) continue;
-      uint32_t placed = 0;
       const std::vector<InPlacePair> pairs = op.def->InPlace();
-      for (const InPlacePair& pair : pairs) {
-        if (!MayOverwrite(op.inputs, pairs, pair)) continue;
-        const ValueId in = op.inputs[pair.input];
-        const ValueId out = op.outputs[pair.output];
-        if (((placed >> pair.output) & 1) != 0 || !IsKnown(in) ||
-            !IsKnown(out) || LifeOf(in).bytes != LifeOf(out).bytes ||
-            LifeOf(in).end != t + 1) {
-          continue;
-        }
-        Join(in, out);
-        placed |= 1u << pair.output;
-      }
+      ChooseOverwritten(
+          pairs,
+          [&](const InPlacePair& pair) { return IsFree(op, pairs, pair, t); },
+          [&](const InPlacePair& pair) {
+            Join(op.inputs[pair.input], op.outputs[pair.output]);
+          });
     }
   }
 
+  bool IsFree(const Op& op, std::span<const InPlacePair> pairs,
+              const InPlacePair& pair, uint32_t time) {
+    const ValueId in = op.inputs[pair.input];
+    const ValueId out = op.outputs[pair.output];
+    return MayOverwrite(op.inputs, pairs, pair) && IsKnown(in) &&
+           IsKnown(out) && LifeOf(in).bytes == LifeOf(out).bytes &&
+           LifeOf(in).live.end == time + 1;
+  }
+
   int64_t SumUp(const std::vector<OpId>& ops) const {
-    std::vector<int64_t> change(static_cast<size_t>(end_) + 2, 0);
+    LiveBytesOverTime over_time(end_ + 1);
     for (const Life& life : lives_) {
-      if (life.shared) continue;
-      change[static_cast<size_t>(life.begin)] += life.bytes;
-      change[static_cast<size_t>(life.end)] -= life.bytes;
+      if (!life.shared) over_time.Add(life.live, life.bytes);
     }
-    int64_t live = 0;
-    int64_t peak = 0;
-    for (int64_t t = 0; t < end_; ++t) {
-      live += change[static_cast<size_t>(t)];
+    const std::vector<size_t> live = over_time.Sum();
+    size_t peak = 0;
+    for (uint32_t t = 0; t < end_; ++t) {
       const Op& op = OpOf(ops, t);
-      const auto scratch = static_cast<int64_t>(
+      const size_t scratch =
           TotalBytes(op.def->Scratch(program_.graph.InputSpecs(op),
                                      program_.graph.OutputSpecs(op)),
-                     options_.threads));
-      peak = std::max(peak, live + scratch);
+                     options_.threads);
+      peak = std::max(peak, live[t] + scratch);
     }
-    return peak;
+    return static_cast<int64_t>(peak);
   }
 
   const Program& program_;
   const PlanOptions& options_;
-  int64_t end_ = 0;
+  uint32_t end_ = 0;
   std::vector<int32_t> local_;  // per value: index into lives_, or a mark
   std::vector<bool> lasting_;   // per value
   std::vector<uint32_t> marked_;

@@ -8,9 +8,9 @@
 
 #include <cstdint>
 
-#include "planner/checkpoint/script.h"
-#include "planner/checkpoint/script_meter.h"
 #include "planner/program.h"
+#include "planner/recompute/script.h"
+#include "planner/recompute/script_meter.h"
 
 namespace thimble::planner {
 

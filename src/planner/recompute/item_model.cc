@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/item_model.h"
+#include "planner/recompute/item_model.h"
 
 #include <algorithm>
 #include <bit>
 
-#include "planner/checkpoint/chain.h"
+#include "planner/lives.h"
+#include "planner/recompute/chain.h"
 
 namespace thimble::planner {
 
@@ -66,21 +67,22 @@ void ItemModel::FindFixedLives() {
       if (meter_.IsReadLater(v)) last_[base_of_[v.i]] = ops_.size();
     }
   }
-  std::vector<int64_t> change(ops_.size() + 1, 0);
-  for (size_t p = 0; p < ops_.size(); ++p) {
+  const auto end = static_cast<uint32_t>(ops_.size()) + 1;
+  LiveBytesOverTime live(end);
+  for (uint32_t p = 0; p < ops_.size(); ++p) {
     const OpRun& run = meter_.First(ops_[p]);
     if (run.is_view) continue;
     for (ValueId v : run.outputs) {
       if (IsItem(v) || meter_.IsLasting(v)) continue;
       // From behind its own op to its last reader.
-      change[p + 1] += meter_.BytesOf(v);
-      if (last_[v.i] < ops_.size()) {
-        change[last_[v.i] + 1] -= meter_.BytesOf(v);
-      }
+      const auto last = static_cast<uint32_t>(last_[v.i]);
+      live.Add({p + 1, std::max(p + 1, std::min(last + 1, end))},
+               static_cast<size_t>(meter_.BytesOf(v)));
     }
   }
-  int64_t live = meter_.lasting_bytes();
-  for (int64_t c : change) fixed_.push_back(live += c);
+  for (size_t bytes : live.Sum()) {
+    fixed_.push_back(meter_.lasting_bytes() + static_cast<int64_t>(bytes));
+  }
 }
 
 void ItemModel::MakeSteps() {
@@ -115,7 +117,8 @@ ItemStep ItemModel::MakeStep(size_t position, const OpRun& run,
     const ValueId in = run.inputs[pair.input];
     const bool dies = is_first && last_[base_of_[in.i]] == position;
     if (!IsItem(in) && !dies) continue;
-    step.overwrites.push_back({pair, meter_.BytesOf(run.outputs[pair.output]),
+    step.in_place.push_back(pair);
+    step.overwrites.push_back({meter_.BytesOf(run.outputs[pair.output]),
                                IsItem(in) ? ItemBit(item_of_[in.i]) : 0});
   }
   return step;
@@ -167,17 +170,14 @@ int64_t ItemModel::BytesWhile(size_t position, const ItemStep& step,
 }
 
 int64_t ItemModel::OverwrittenBytes(const ItemStep& step, ItemSet after) {
+  const auto of = [&step](const InPlacePair& pair) {
+    return step.overwrites[static_cast<size_t>(&pair - step.in_place.data())];
+  };
   int64_t bytes = 0;
-  uint32_t taken = 0;
-  uint32_t placed = 0;
-  for (const ItemStep::Overwrite& o : step.overwrites) {
-    if (((taken >> o.pair.input) & 1) != 0) continue;
-    if (((placed >> o.pair.output) & 1) != 0) continue;
-    if ((o.item & after) != 0) continue;
-    taken |= 1u << o.pair.input;
-    placed |= 1u << o.pair.output;
-    bytes += o.bytes;
-  }
+  ChooseOverwritten(
+      step.in_place,
+      [&](const InPlacePair& pair) { return (of(pair).item & after) == 0; },
+      [&](const InPlacePair& pair) { bytes += of(pair).bytes; });
   return bytes;
 }
 

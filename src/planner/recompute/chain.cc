@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/chain.h"
+#include "planner/recompute/chain.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/edit_runs.h"
+#include "planner/recompute/edit_runs.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/checkpoint/two_pass_costs.h"
+#include "planner/recompute/two_pass_costs.h"
 
 #include <algorithm>
 #include <span>

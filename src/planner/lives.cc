@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/lives.h"
+
+#include <algorithm>
+
+namespace thimble::planner {
+
+bool IsState(const Value& value) {
+  return !value.producer.valid() && value.role != Role::kInput;
+}
+
+LastingValues FindLasting(const Program& program) {
+  const auto values = program.graph.values();
+  LastingValues lasting;
+  lasting.state.resize(values.size());
+  lasting.carried.resize(values.size());
+  lasting.read_later.resize(values.size());
+  for (uint32_t i = 0; i < values.size(); ++i) {
+    lasting.state[i] = IsState(values[i]);
+  }
+  for (OpId op : program.phases[static_cast<size_t>(Phase::kUpdate)]) {
+    for (ValueId v : program.graph.op(op).inputs) {
+      lasting.read_later[v.i] = true;
+      lasting.carried[v.i] = program.microbatches > 1 && !lasting.state[v.i];
+    }
+  }
+  if (!program.train.images.valid()) return lasting;
+  lasting.fed = {program.train.images, program.train.labels};
+  lasting.told = {program.train.loss, program.train.correct};
+  for (ValueId v : lasting.told) lasting.read_later[v.i] = true;
+  return lasting;
+}
+
+bool MayOverwrite(std::span<const ValueId> inputs,
+                  std::span<const InPlacePair> pairs, const InPlacePair& pair) {
+  for (uint32_t k = 0; k < inputs.size(); ++k) {
+    if (k == pair.input || inputs[k] != inputs[pair.input]) continue;
+    const bool may =
+        std::any_of(pairs.begin(), pairs.end(), [&](const InPlacePair& other) {
+          return other.input == k && other.output == pair.output;
+        });
+    if (!may) return false;
+  }
+  return true;
+}
+
+std::vector<size_t> LiveBytesOverTime::Sum() const {
+  std::vector<size_t> live(change_.size() - 1);
+  int64_t now = 0;
+  for (size_t t = 0; t < live.size(); ++t) {
+    now += change_[t];
+    live[t] = static_cast<size_t>(now);
+  }
+  return live;
+}
+
+}  // namespace thimble::planner
