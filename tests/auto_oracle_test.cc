@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "oracle_front.h"
 #include "planner/fuse.h"
+#include "planner/placed_buffers.h"
 #include "planner/program.h"
 #include "planner/recompute/auto.h"
 #include "planner/recompute/exact_front.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "planner/fuse.h"
+#include "planner/placed_buffers.h"
 #include "planner/program.h"
 #include "planner/recompute/strategy_script.h"
 #include "planner/schedule.h"

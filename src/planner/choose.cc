@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/choose.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "base/check.h"
-#include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/assemble.h"
 #include "planner/recompute/strategy.h"
 #include "planner/recompute/strategy_script.h"
-#include "planner/schedule.h"
 
 namespace thimble {
 namespace {
@@ -24,90 +19,11 @@ namespace {
 // Fewer images are too few to estimate a mean and a variance from.
 constexpr int64_t kMinNormalized = 8;
 
-// The largest divisor of `batch` up to `most`.
-int64_t DivisorUpTo(int64_t batch, int64_t most) {
-  int64_t divisor = std::clamp<int64_t>(most, 1, batch);
-  while (batch % divisor != 0) --divisor;
-  return divisor;
-}
-
-Status CheckDivides(const char* what, int64_t images, const char* of,
-                    int64_t whole) {
-  if (images >= 0 && images <= whole && (images == 0 || whole % images == 0)) {
-    return Status::Ok();
-  }
-  return Status::Usage(
-      fmt::format("a {} of {} images does not divide the {} of {}; {} would",
-                  what, images, of, whole, DivisorUpTo(whole, images)));
-}
-
-bool HasBatchNorm(const Model& model) {
-  return std::any_of(
-      model.graph.ops().begin(), model.graph.ops().end(),
-      [](const Op& op) { return op.def->kind() == OpKind::kBatchNorm; });
-}
-
-// What is asked for and would change nothing is mostly a mistake.
-Status CheckHasEffect(const Model& model, const PlanOptions& options) {
-  if (options.min_microbatch > 0 && !options.allow_microbatch) {
-    return Status::Usage(fmt::format(
-        "a smallest microbatch of {} has no effect where the budget may not "
-        "choose the microbatch; add --allow microbatch, or leave out "
-        "--min-microbatch",
-        options.min_microbatch));
-  }
-  if (options.ghost_batch > 0 && !HasBatchNorm(model)) {
-    return Status::Usage(fmt::format(
-        "a ghost batch of {} images has no effect on {}, which has no batch "
-        "norms; leave out --ghost-batch",
-        options.ghost_batch, model.name));
-  }
-  return Status::Ok();
-}
-
-Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
-  Status status =
-      CheckDivides("microbatch", options.microbatch, "batch", model.batch());
-  if (!status.ok()) return status;
-  if (options.min_microbatch < 0 || options.min_microbatch > model.batch()) {
-    return Status::Usage(fmt::format(
-        "the smallest microbatch allowed must be between 1 and the batch of "
-        "{}, got {}",
-        model.batch(), options.min_microbatch));
-  }
-  status = CheckHasEffect(model, options);
-  if (!status.ok()) return status;
-  const bool is_fixed = options.microbatch > 0;
-  return CheckDivides("ghost batch", options.ghost_batch,
-                      is_fixed ? "microbatch" : "batch",
-                      is_fixed ? options.microbatch : model.batch());
-}
-
-Status CheckOptions(const PlanOptions& options) {
-  if (options.threads < 1 || options.threads > ThreadPool::kMaxThreads) {
-    return Status::Usage(fmt::format("threads must be between 1 and {}, got {}",
-                                     ThreadPool::kMaxThreads, options.threads));
-  }
-  const OptimizerSpec& o = options.optimizer;
-  if (!(o.momentum >= 0.0f && o.momentum < 1.0f)) {
-    return Status::Usage(
-        fmt::format("momentum must be in [0, 1), got {}", o.momentum));
-  }
-  if (!(o.weight_decay >= 0.0f) || !std::isfinite(o.weight_decay)) {
-    return Status::Usage(
-        fmt::format("weight decay must be >= 0, got {}", o.weight_decay));
-  }
-  if (o.nesterov && o.momentum == 0.0f) {
-    return Status::Usage("Nesterov's step needs a momentum above 0");
-  }
-  return planner::ParseStrategy(options.checkpoint).status();
-}
-
 int64_t MinMicrobatch(const Model& model, const PlanOptions& options) {
   if (options.min_microbatch > 0) return options.min_microbatch;
   // Batch norms see ghost batches, however many of them a microbatch has.
   if (options.ghost_batch > 0) return options.ghost_batch;
-  return HasBatchNorm(model) ? kMinNormalized : 1;
+  return planner::HasBatchNorm(model) ? kMinNormalized : 1;
 }
 
 // What can be chosen from at one microbatch size: a named strategy's program
@@ -164,6 +80,12 @@ class SizeChoice {
 
 }  // namespace
 
+bool planner::HasBatchNorm(const Model& model) {
+  return std::any_of(
+      model.graph.ops().begin(), model.graph.ops().end(),
+      [](const Op& op) { return op.def->kind() == OpKind::kBatchNorm; });
+}
+
 std::vector<int64_t> planner::MicrobatchSizes(const Model& model,
                                               const PlanOptions& options) {
   if (options.microbatch > 0) return {options.microbatch};
@@ -204,27 +126,6 @@ Plan planner::ChoosePlan(const Model& model, const PlanOptions& options) {
   }
   TH_CHECK(smallest.has_value());
   return AssemblePlan(model, options, microbatch, *std::move(smallest));
-}
-
-Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options) {
-  Status status = CheckOptions(options);
-  if (!status.ok()) return status;
-  status = CheckMicrobatch(model, options);
-  if (!status.ok()) return status;
-  Plan plan = planner::ChoosePlan(model, options);
-#ifndef NDEBUG
-  TH_CHECK(ValidatePlan(plan).ok());
-#endif
-  return plan;
-}
-
-Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
-  Result<Plan> plan = MakeClosestPlan(model, options);
-  if (plan.ok() && options.budget.has_value()) {
-    Status status = CheckBudget(model, *plan, *options.budget);
-    if (!status.ok()) return status;
-  }
-  return plan;
 }
 
 }  // namespace thimble

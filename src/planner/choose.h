@@ -11,6 +11,8 @@
 
 namespace thimble::planner {
 
+bool HasBatchNorm(const Model& model);
+
 // The microbatch sizes that may be planned for, in the order in which they are
 // tried: the largest first, as it is closest to what was asked for.
 std::vector<int64_t> MicrobatchSizes(const Model& model,

@@ -8,6 +8,7 @@
 #include "graph/op.h"
 #include "ops/fused_conv.h"
 #include "ops/two_pass_grad.h"
+#include "planner/placed_buffers.h"
 #include "planner/program_copy.h"
 #include "planner/schedule.h"
 

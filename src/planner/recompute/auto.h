@@ -14,8 +14,8 @@
 #include <optional>
 #include <string>
 
+#include "planner/placed_buffers.h"
 #include "planner/program.h"
-#include "planner/schedule.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {

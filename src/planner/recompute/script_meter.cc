@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/workspace.h"
 #include "graph/op.h"
-#include "planner/schedule.h"
+#include "planner/placed_buffers.h"
 
 namespace thimble::planner {
 namespace {

@@ -6,7 +6,6 @@
 #include "planner/recompute/rewrite.h"
 #include "planner/recompute/script.h"
 #include "planner/recompute/segments.h"
-#include "planner/schedule.h"
 #include "planner/two_pass.h"
 
 namespace thimble::planner {

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/assemble.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "planner/buffers.h"
+#include "planner/fuse.h"
+#include "planner/lives.h"
+#include "planner/paper.h"
+#include "planner/rebatch.h"
+#include "planner/recompute/strategy.h"
+#include "planner/schedule.h"
+
+namespace thimble::planner {
+namespace {
+
+// Live bytes by role at the moment with most of them.
+void FindPeak(PlanParts& parts) {
+  LiveBytesOverTime over_time(parts.schedule.size());
+  for (const Buffer& b : parts.buffers) over_time.Add(b.live, b.bytes);
+  const std::vector<size_t> live = over_time.Sum();
+  const auto most = std::max_element(live.begin(), live.end());
+  parts.peak_time = static_cast<uint32_t>(most - live.begin());
+  for (const Buffer& b : parts.buffers) {
+    if (b.live.begin <= parts.peak_time && parts.peak_time < b.live.end) {
+      parts.peak_bytes[static_cast<size_t>(b.role)] += b.bytes;
+      parts.lower_bound += b.bytes;
+    }
+  }
+  TH_CHECK(parts.lower_bound == *most);
+}
+
+}  // namespace
+
+Program MakeProgram(const Model& whole, const PlanOptions& options,
+                    int64_t microbatch) {
+  const Model model = Rebatch(whole, microbatch);
+  return Differentiate(options.fuse ? Fuse(model) : model, options,
+                       whole.batch() / microbatch);
+}
+
+Plan AssemblePlan(const Model& whole, const PlanOptions& options,
+                  int64_t microbatch, LoweredProgram lowered) {
+  const Strategy strategy = *ParseStrategy(options.checkpoint);
+  PlanParts parts;
+  parts.model = whole.name;
+  parts.options = options;
+  parts.options.checkpoint = strategy.name;
+  parts.batch = whole.batch();
+  parts.microbatch = microbatch;
+  parts.dropout = whole.dropout;
+  const int64_t passes = parts.batch / parts.microbatch;
+  Program& program = lowered.program;
+  parts.schedule = MakeSchedule(program);
+  BufferSet set = MakeBuffers(program, options, parts.schedule,
+                              lowered.placement.overwritten);
+  for (size_t i = 0; i < set.buffers.size(); ++i) {
+    set.buffers[i].offset = lowered.placement.offsets[i];
+  }
+  parts.buffers = std::move(set.buffers);
+  parts.buffer_of = std::move(set.buffer_of);
+  parts.carried = std::move(set.carried);
+  parts.arena_bytes = lowered.placement.bytes;
+  parts.train = program.train;
+  parts.evaluate = program.evaluate;
+  parts.parameters = std::move(program.parameters);
+  parts.statistics = std::move(program.statistics);
+  parts.graph = std::move(program.graph);
+  FindPeak(parts);
+  const FlopCount flops = CountFlops(parts.graph, parts.schedule);
+  parts.flops_step = flops.step * passes;
+  parts.flops_recompute = flops.recompute * passes;
+  parts.paper =
+      PaperAccounting(Rebatch(whole, microbatch), options.optimizer, strategy);
+  return Plan(std::move(parts));
+}
+
+}  // namespace thimble::planner
