@@ -4,12 +4,12 @@
 #include <memory>
 #include <vector>
 
-#include "base/check.h"
 #include "graph/op.h"
 #include "ops/batch_norm.h"
 #include "ops/conv2d.h"
 #include "ops/fused_conv.h"
 #include "ops/normalize.h"
+#include "planner/graph_copy.h"
 
 namespace thimble::planner {
 namespace {
@@ -24,7 +24,8 @@ struct Fate {
 
 class Fuser {
  public:
-  explicit Fuser(const Model& model) : model_(model), graph_(model.graph) {
+  explicit Fuser(const Model& model)
+      : model_(model), graph_(model.graph), copy_(model.graph) {
     readers_.resize(graph_.values().size());
     for (uint32_t k = 0; k < graph_.ops().size(); ++k) {
       for (ValueId v : graph_.ops()[k].inputs) readers_[v.i].push_back({k});
@@ -89,55 +90,25 @@ class Fuser {
   }
 
   Model Rebuild() {
-    Model fused;
-    fused.name = model_.name;
-    map_.resize(graph_.values().size());
-    for (uint32_t i = 0; i < map_.size(); ++i) {
-      const Value& v = graph_.values()[i];
-      if (v.producer.valid()) continue;
-      map_[i] = fused.graph.AddValue(v.name, v.spec, v.role, v.init);
-    }
     for (uint32_t k = 0; k < fates_.size(); ++k) {
       switch (fates_[k].kind) {
         case Fate::Kind::kDrop:
           break;
         case Fate::Kind::kCopy:
-          Copy(graph_.ops()[k], fused.graph);
+          copy_.Add(graph_.ops()[k]);
           break;
         case Fate::Kind::kFusedConv:
-          AddFusedConv(fates_[k], graph_.ops()[k].outputs[0], fused.graph);
+          AddFusedConv(fates_[k], graph_.ops()[k].outputs[0]);
           break;
         case Fate::Kind::kImageConv:
-          AddImageConv(fates_[k], fused.graph);
+          AddImageConv(fates_[k]);
           break;
       }
     }
-    fused.images = map_[model_.images.i];
-    fused.labels = map_[model_.labels.i];
-    fused.logits = map_[model_.logits.i];
-    fused.loss = map_[model_.loss.i];
-    fused.correct = map_[model_.correct.i];
-    fused.dropout = model_.dropout;
-    return fused;
+    return TakeModel(model_, copy_);
   }
 
-  void Add(const std::string& name, std::shared_ptr<const OpDef> def,
-           const std::vector<ValueId>& inputs,
-           const std::vector<ValueId>& outputs, Graph& graph) {
-    std::vector<ValueId> mapped;
-    mapped.reserve(inputs.size());
-    for (ValueId v : inputs) mapped.push_back(map_[v.i]);
-    auto made = graph.AddOp(name, std::move(def), std::move(mapped),
-                            graph_.value(outputs[0]).role);
-    TH_CHECK(made.ok() && made->size() == outputs.size());
-    for (size_t k = 0; k < outputs.size(); ++k) map_[outputs[k].i] = (*made)[k];
-  }
-
-  void Copy(const Op& op, Graph& graph) {
-    Add(op.name, op.def, op.inputs, op.outputs, graph);
-  }
-
-  void AddFusedConv(const Fate& fate, ValueId output, Graph& graph) {
+  void AddFusedConv(const Fate& fate, ValueId output) {
     const Op& conv = graph_.op(fate.conv);
     const Op& norm = graph_.op(fate.norm);
     const auto& conv_def = static_cast<const ops::Conv2d&>(*conv.def);
@@ -145,30 +116,30 @@ class Fuser {
     std::vector<ValueId> inputs = norm.inputs;
     inputs.push_back(conv.inputs[1]);
     if (fate.residual.valid()) inputs.push_back(fate.residual);
-    Add(conv.name,
-        std::make_shared<ops::FusedConv>(
-            ops::ConvGeometry{conv_def.stride(), conv_def.padding()},
-            norm_def.attributes(), fate.residual.valid()),
-        inputs, {output}, graph);
+    copy_.AddOp(conv.name,
+                std::make_shared<ops::FusedConv>(
+                    ops::ConvGeometry{conv_def.stride(), conv_def.padding()},
+                    norm_def.attributes(), fate.residual.valid()),
+                inputs, {output});
   }
 
-  void AddImageConv(const Fate& fate, Graph& graph) {
+  void AddImageConv(const Fate& fate) {
     const Op& conv = graph_.op(fate.conv);
     const Op& normalize = graph_.op(fate.normalize);
     const auto& conv_def = static_cast<const ops::Conv2d&>(*conv.def);
     const auto& norm_def = static_cast<const ops::Normalize&>(*normalize.def);
-    Add(conv.name,
-        std::make_shared<ops::ImageConv>(
-            ops::ConvGeometry{conv_def.stride(), conv_def.padding()},
-            norm_def.scale(), norm_def.shift()),
-        {normalize.inputs[0], conv.inputs[1]}, conv.outputs, graph);
+    copy_.AddOp(conv.name,
+                std::make_shared<ops::ImageConv>(
+                    ops::ConvGeometry{conv_def.stride(), conv_def.padding()},
+                    norm_def.scale(), norm_def.shift()),
+                {normalize.inputs[0], conv.inputs[1]}, conv.outputs);
   }
 
   const Model& model_;
   const Graph& graph_;
   std::vector<std::vector<OpId>> readers_;  // per value
   std::vector<Fate> fates_;                 // per op
-  std::vector<ValueId> map_;                // source value -> fused graph's
+  GraphCopy copy_;
 };
 
 }  // namespace

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/rebatch.h"
 
-#include <vector>
-
 #include "base/check.h"
-#include "graph/op.h"
+#include "planner/graph_copy.h"
 
 namespace thimble::planner {
 namespace {
@@ -32,25 +30,12 @@ Shape WithRows(const Shape& shape, int64_t rows) {
 
 Model Rebatch(const Model& model, int64_t images) {
   TH_CHECK(images >= 1);
-  Model changed = model;
-  changed.graph = Graph();
-  // Values keep their ids: those without a producer come in between.
-  size_t op = 0;
-  while (changed.graph.values().size() < model.graph.values().size()) {
-    const Value& v = model.graph.values()[changed.graph.values().size()];
-    if (!v.producer.valid()) {
-      ValueSpec spec = v.spec;
-      if (spec.batched) spec.shape = WithRows(spec.shape, images);
-      changed.graph.AddValue(v.name, spec, v.role, v.init);
-      continue;
-    }
-    const Op& next = model.graph.ops()[op++];
-    const auto made =
-        changed.graph.AddOp(next.name, next.def, next.inputs, v.role);
-    TH_CHECK(made.ok() && *made == next.outputs);
-  }
-  TH_CHECK(op == model.graph.ops().size());
-  return changed;
+  GraphCopy copy(model.graph, [images](ValueSpec spec) {
+    if (spec.batched) spec.shape = WithRows(spec.shape, images);
+    return spec;
+  });
+  for (const Op& op : model.graph.ops()) copy.Add(op);
+  return TakeModel(model, copy);
 }
 
 }  // namespace thimble::planner

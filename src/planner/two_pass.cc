@@ -43,13 +43,14 @@ class TwoPassRewriter {
   void Add(OpId id) {
     const Op& op = source_.graph.op(id);
     if (!partner_[id.i].valid()) {
-      copy_.AddOp(op.name, op.def, op.inputs, op.outputs);
+      copy_.graph().AddOp(op.name, op.def, op.inputs, op.outputs);
     } else if (op.def->kind() == OpKind::kNormReluConvGradInput) {
       const auto& def = static_cast<const ops::NormReluConvGradInput&>(*op.def);
-      copy_.AddOp(op.name,
-                  std::make_shared<ops::NormReluConvGradSums>(def.geometry(),
-                                                              def.epsilon()),
-                  op.inputs, {op.outputs.begin() + 1, op.outputs.end()});
+      copy_.graph().AddOp(op.name,
+                          std::make_shared<ops::NormReluConvGradSums>(
+                              def.geometry(), def.epsilon()),
+                          op.inputs,
+                          {op.outputs.begin() + 1, op.outputs.end()});
     } else {
       AddRest(op, source_.graph.op(partner_[id.i]));
     }
@@ -64,10 +65,10 @@ class TwoPassRewriter {
                   norm_grad.inputs.end());
     const bool with_other =
         static_cast<const ops::NormGrad&>(*norm_grad.def).with_other();
-    copy_.AddOp(norm_grad.name,
-                std::make_shared<ops::NormReluConvGradRest>(
-                    def.geometry(), def.epsilon(), with_other),
-                inputs, norm_grad.outputs);
+    copy_.graph().AddOp(norm_grad.name,
+                        std::make_shared<ops::NormReluConvGradRest>(
+                            def.geometry(), def.epsilon(), with_other),
+                        inputs, norm_grad.outputs);
   }
 
   const Program& source_;

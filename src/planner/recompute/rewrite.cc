@@ -40,7 +40,8 @@ class Rewriter {
     const Op& op = source_.graph.op(id);
     const uint32_t run = runs_[id.i]++;
     origins_.push_back(source_.origins[id.i]);
-    if (run == 0) return copy_.AddOp(op.name, op.def, op.inputs, op.outputs);
+    if (run == 0)
+      return copy_.graph().AddOp(op.name, op.def, op.inputs, op.outputs);
     OpOrigin& origin = origins_.back();
     TH_CHECK(origin.part == OpOrigin::Part::kForward);
     origin.part = OpOrigin::Part::kRecompute;
@@ -50,8 +51,8 @@ class Rewriter {
       inputs.insert(inputs.end(), op.outputs.begin() + 1, op.outputs.end());
     }
     const std::string number = run == 1 ? "" : std::to_string(run);
-    return copy_.AddOp(op.name + ".again" + number, form.def, inputs,
-                       op.outputs);
+    return copy_.graph().AddOp(op.name + ".again" + number, form.def, inputs,
+                               op.outputs);
   }
 
   const Program& source_;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/graph_copy.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace thimble::planner {
+
+GraphCopy::GraphCopy(const Graph& source, const Respec& respec)
+    : source_(source) {
+  const auto values = source.values();
+  now_.resize(values.size());
+  for (uint32_t i = 0; i < values.size(); ++i) {
+    const Value& v = values[i];
+    if (v.producer.valid()) continue;
+    now_[i] = made_.AddValue(v.name, respec ? respec(v.spec) : v.spec, v.role,
+                             v.init);
+  }
+}
+
+OpId GraphCopy::AddOp(std::string name, std::shared_ptr<const OpDef> def,
+                      const std::vector<ValueId>& inputs,
+                      const std::vector<ValueId>& outputs) {
+  const OpId id{static_cast<uint32_t>(made_.ops().size())};
+  std::vector<ValueId> mapped;
+  mapped.reserve(inputs.size());
+  for (ValueId v : inputs) mapped.push_back(Now(v));
+  const auto made = made_.AddOp(std::move(name), std::move(def),
+                                std::move(mapped), Role::kActivation);
+  TH_CHECK(made.ok() && made->size() <= outputs.size());
+  for (size_t k = 0; k < made->size(); ++k) {
+    now_[outputs[k].i] = (*made)[k];
+    made_.SetRole((*made)[k], source_.value(outputs[k]).role);
+  }
+  return id;
+}
+
+Model TakeModel(const Model& source, GraphCopy& copy) {
+  Model model;
+  model.name = source.name;
+  model.images = copy.Now(source.images);
+  model.labels = copy.Now(source.labels);
+  model.logits = copy.Now(source.logits);
+  model.loss = copy.Now(source.loss);
+  model.correct = copy.Now(source.correct);
+  model.dropout = source.dropout;
+  model.graph = copy.Take();
+  return model;
+}
+
+}  // namespace thimble::planner

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A graph made from another one, op by op. Values are named by the source's
+// ids; each stands for what the latest op that was said to make it has made.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/op.h"
+#include "thimble/graph.h"
+
+namespace thimble::planner {
+
+class GraphCopy {
+ public:
+  // Starts with all that no op makes, changed by `respec` where it is given.
+  // The source must outlive the copy.
+  using Respec = std::function<ValueSpec(const ValueSpec&)>;
+  explicit GraphCopy(const Graph& source, const Respec& respec = {});
+
+  // Its results stand for the first of `outputs`, with their roles.
+  OpId AddOp(std::string name, std::shared_ptr<const OpDef> def,
+             const std::vector<ValueId>& inputs,
+             const std::vector<ValueId>& outputs);
+  OpId Add(const Op& op) {
+    return AddOp(op.name, op.def, op.inputs, op.outputs);
+  }
+
+  // What a value of the source is in the copy; invalid for an invalid one.
+  ValueId Now(ValueId v) const { return v.valid() ? now_[v.i] : v; }
+
+  // The copy is of no use afterwards but for Now.
+  Graph Take() { return std::move(made_); }
+
+ private:
+  const Graph& source_;
+  Graph made_;
+  std::vector<ValueId> now_;  // per value of the source
+};
+
+// A model of the copied graph, with the source's name and ends.
+Model TakeModel(const Model& source, GraphCopy& copy);
+
+}  // namespace thimble::planner
