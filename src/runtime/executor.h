@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Executor: runs the phases of a plan in an arena. All binding happens in the
-// constructor; Run allocates nothing. One thread at a time may call Run.
+// Executor: runs the phases of a plan in an arena. What an op needs is read off
+// the plan as it runs; only what that would allocate for is kept, a few bytes
+// per op. Run allocates nothing. One thread at a time may call Run.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/parallel.h"
+#include "base/workspace.h"
 #include "runtime/bind.h"
 #include "thimble/plan.h"
 
@@ -24,16 +27,20 @@ class Executor {
 
  private:
   struct Step {
-    BoundOp run;                     // empty for a view
-    std::vector<uint32_t> expiring;  // buffers whose life ends here
+    OpRunner run = nullptr;  // null for a view
+    Workspace workspace;
   };
 
-  void Poison(const Step& step) const;
+  BoundOp Bind(uint32_t time) const;
+  void Poison(uint32_t time) const;
 
   const Plan& plan_;
   std::byte* arena_;
-  bool poison_;
-  std::array<std::vector<Step>, kPhases> phases_;
+  ThreadPool& pool_;
+  std::array<Interval, kPhases> phases_{};  // of time
+  std::vector<Step> steps_;                 // one per moment
+  // Buffers whose life ends at each moment; empty without poison.
+  std::vector<std::vector<uint32_t>> expiring_;
 };
 
 }  // namespace thimble::runtime
