@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/executor.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -33,10 +34,10 @@ std::vector<std::vector<uint32_t>> ExpiringBuffers(const Plan& plan) {
 
 Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
                    bool poison)
-    : plan_(plan), arena_(arena), pool_(pool), steps_(plan.schedule().size()) {
+    : plan_(plan), arena_(arena), pool_(pool), workspace_of_(plan.schedule().size()) {
   if (poison) expiring_ = ExpiringBuffers(plan);
   const Graph& graph = plan.graph();
-  for (uint32_t t = 0; t < steps_.size(); ++t) {
+  for (uint32_t t = 0; t < workspace_of_.size(); ++t) {
     const ScheduledOp& scheduled = plan.schedule()[t];
     Interval& phase = phases_[static_cast<size_t>(scheduled.phase)];
     if (phase.end == 0) phase.begin = phase.end = t;
@@ -44,10 +45,11 @@ Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
     ++phase.end;
     const Op& op = graph.op(scheduled.op);
     TH_CHECK((CarriedOutputs(plan, op) & ~op.def->Accumulates()) == 0);
-    if (op.def->IsView()) continue;
-    steps_[t] = {.run = RunnerOf(op.def->kind()),
-                 .workspace = op.def->Scratch(graph.InputSpecs(op),
-                                              graph.OutputSpecs(op))};
+    const Workspace workspace =
+        op.def->Scratch(graph.InputSpecs(op), graph.OutputSpecs(op));
+    const auto known = std::ranges::find(workspaces_, workspace);
+    workspace_of_[t] = static_cast<uint32_t>(known - workspaces_.begin());
+    if (known == workspaces_.end()) workspaces_.push_back(workspace);
   }
 }
 
@@ -64,13 +66,14 @@ BoundOp Executor::Bind(uint32_t time) const {
           .carried = CarriedOutputs(plan_, op),
           .kernel = {.pool = &pool_,
                      .scratch = scratch,
-                     .workspace = steps_[time].workspace}};
+                     .workspace = workspaces_[workspace_of_[time]]}};
 }
 
 void Executor::Run(Phase phase, const RunContext& run) const {
   const Interval span = phases_[static_cast<size_t>(phase)];
   for (uint32_t t = span.begin; t < span.end; ++t) {
-    if (steps_[t].run != nullptr) steps_[t].run(Bind(t), run);
+    const BoundOp op = Bind(t);
+    if (!op.def->IsView()) RunnerOf(op.def->kind())(op, run);
     if (!expiring_.empty()) Poison(t);
   }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Executor: runs the phases of a plan in an arena. What an op needs is read off
-// the plan as it runs; only what that would allocate for is kept, a few bytes
-// per op. Run allocates nothing. One thread at a time may call Run.
+// the plan as it runs. Only its scratch is found before, because that would
+// allocate: four bytes per op, which are not part of the arena. Run allocates
+// nothing. One thread at a time may call Run.
 #pragma once
 
 #include <array>
@@ -26,11 +27,6 @@ class Executor {
   void Run(Phase phase, const RunContext& run) const;
 
  private:
-  struct Step {
-    OpRunner run = nullptr;  // null for a view
-    Workspace workspace;
-  };
-
   BoundOp Bind(uint32_t time) const;
   void Poison(uint32_t time) const;
 
@@ -38,7 +34,8 @@ class Executor {
   std::byte* arena_;
   ThreadPool& pool_;
   std::array<Interval, kPhases> phases_{};  // of time
-  std::vector<Step> steps_;                 // one per moment
+  std::vector<Workspace> workspaces_;       // the different ones
+  std::vector<uint32_t> workspace_of_;      // per moment, an index into them
   // Buffers whose life ends at each moment; empty without poison.
   std::vector<std::vector<uint32_t>> expiring_;
 };
