@@ -6,12 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/cgroup.h"
-#include "base/files.h"
-#include "base/test_folder.h"
+#include "base/test_system.h"
 
 namespace thimble {
 namespace {
@@ -56,24 +56,6 @@ TEST(Cgroup, NothingIsFoundInTextsThatAreEmptyOrStrange) {
             Paths());
 }
 
-// CPUs of this process in a system whose files are `files`.
-class MadeSystem {
- public:
-  MadeSystem(std::string_view cgroup, std::string_view mountinfo) {
-    Write("/proc/self/cgroup", cgroup);
-    Write("/proc/self/mountinfo", mountinfo);
-  }
-  void Write(const std::string& path, std::string_view text) {
-    const std::string full = folder_.path() + path;
-    EXPECT_TRUE(MakeDirs(full.substr(0, full.rfind('/'))).ok());
-    WriteTestFile(full, text);
-  }
-  int Cpus() const { return UsableCpus(folder_.path()); }
-
- private:
-  TestFolder folder_;
-};
-
 int AffinityCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -85,18 +67,18 @@ TEST(Cpus, AQuotaIsRoundedUpToWholeCpus) {
   MadeSystem system("0::/a/b\n",
                     "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
   const int all = AffinityCpus();
-  EXPECT_EQ(system.Cpus(), all);
+  EXPECT_EQ(UsableCpus(system.root()), all);
   system.Write("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
-  EXPECT_EQ(system.Cpus(), all);
+  EXPECT_EQ(UsableCpus(system.root()), all);
   system.Write("/sys/fs/cgroup/a/b/cpu.max", "100000 100000\n");
-  EXPECT_EQ(system.Cpus(), 1);
+  EXPECT_EQ(UsableCpus(system.root()), 1);
   system.Write("/sys/fs/cgroup/a/b/cpu.max", "1000 100000\n");
-  EXPECT_EQ(system.Cpus(), 1);
+  EXPECT_EQ(UsableCpus(system.root()), 1);
   system.Write("/sys/fs/cgroup/a/b/cpu.max", "100001 100000\n");
-  EXPECT_EQ(system.Cpus(), std::min(all, 2));
+  EXPECT_EQ(UsableCpus(system.root()), std::min(all, 2));
   // A quota above the CPUs that there are changes nothing.
   system.Write("/sys/fs/cgroup/a/b/cpu.max", "900000000 100000\n");
-  EXPECT_EQ(system.Cpus(), all);
+  EXPECT_EQ(UsableCpus(system.root()), all);
 }
 
 TEST(Cpus, TheQuotaOfAParentCounts) {
@@ -104,7 +86,7 @@ TEST(Cpus, TheQuotaOfAParentCounts) {
                     "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
   system.Write("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
   system.Write("/sys/fs/cgroup/a/cpu.max", "50000 100000\n");
-  EXPECT_EQ(system.Cpus(), 1);
+  EXPECT_EQ(UsableCpus(system.root()), 1);
 }
 
 TEST(Cpus, TheQuotaOfTheFirstVersionCounts) {
@@ -112,9 +94,9 @@ TEST(Cpus, TheQuotaOfTheFirstVersionCounts) {
   const std::string folder = "/sys/fs/cgroup/cpu,cpuacct/a/";
   system.Write(folder + "cpu.cfs_period_us", "100000\n");
   system.Write(folder + "cpu.cfs_quota_us", "-1\n");
-  EXPECT_EQ(system.Cpus(), AffinityCpus());
+  EXPECT_EQ(UsableCpus(system.root()), AffinityCpus());
   system.Write(folder + "cpu.cfs_quota_us", "100000\n");
-  EXPECT_EQ(system.Cpus(), 1);
+  EXPECT_EQ(UsableCpus(system.root()), 1);
 }
 
 // In a child process, so that the tests after this one keep their CPUs.

@@ -34,7 +34,10 @@ std::vector<std::vector<uint32_t>> ExpiringBuffers(const Plan& plan) {
 
 Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
                    bool poison)
-    : plan_(plan), arena_(arena), pool_(pool), workspace_of_(plan.schedule().size()) {
+    : plan_(plan),
+      arena_(arena),
+      pool_(pool),
+      workspace_of_(plan.schedule().size()) {
   if (poison) expiring_ = ExpiringBuffers(plan);
   const Graph& graph = plan.graph();
   for (uint32_t t = 0; t < workspace_of_.size(); ++t) {
@@ -44,6 +47,7 @@ Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
     TH_CHECK(phase.end == t);  // a phase is one stretch of time
     ++phase.end;
     const Op& op = graph.op(scheduled.op);
+    TH_CHECK(op.def->IsView() || RunnerOf(op.def->kind()) != nullptr);
     TH_CHECK((CarriedOutputs(plan, op) & ~op.def->Accumulates()) == 0);
     const Workspace workspace =
         op.def->Scratch(graph.InputSpecs(op), graph.OutputSpecs(op));
