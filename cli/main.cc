@@ -2,6 +2,7 @@
 //
 // The command-line tool: a thin layer over the public headers.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -10,7 +11,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands.h"
@@ -111,11 +114,33 @@ static int CheckOutput(int exit_code) {
   return exit_code == 0 ? 1 : exit_code;
 }
 
+// Says which limit that was, where there is one. Allocates nothing.
+static int ReportOutOfMemory() {
+  const std::pair<const char*, __rlimit_resource> limits[] = {
+      {"ulimit -v", RLIMIT_AS}, {"ulimit -d", RLIMIT_DATA}};
+  for (const auto& [name, resource] : limits) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0) continue;
+    if (limit.rlim_cur == RLIM_INFINITY) continue;
+    std::fprintf(stderr,
+                 "thimble: memory ran out; `%s` allows this process %llu kB: "
+                 "raise that limit, or take a smaller model or --batch\n",
+                 name, static_cast<unsigned long long>(limit.rlim_cur / 1024));
+    return 1;
+  }
+  std::fprintf(stderr,
+               "thimble: memory ran out; free some, or take a smaller model or "
+               "--batch\n");
+  return 1;
+}
+
 int main(int argc, char** argv) {
   HoldStandardDescriptors();
   // Our own code throws nothing; libraries may, where memory runs out.
   try {
     return CheckOutput(thimble::cli::Main(argc, argv));
+  } catch (const std::bad_alloc&) {
+    return ReportOutOfMemory();
   } catch (const std::exception& e) {
     std::fprintf(stderr, "thimble: %s\n", e.what());
     return 1;

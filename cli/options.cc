@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <algorithm>
 #include <cstdlib>
-#include <thread>
 
+#include "thimble/cpus.h"
 #include "thimble/model.h"
 #include "thimble/size.h"
 
@@ -91,8 +92,8 @@ std::string CheckCount(const std::string& text) {
 
 void AddThreadsFlag(CLI::App& app, int& threads) {
   app.add_option("--threads", threads,
-                 "Threads to run on (default: one per CPU). Results do not "
-                 "depend on it; workspace does")
+                 "Threads to run on (default: one per CPU that the process may "
+                 "use). Results do not depend on it; workspace does")
       ->check(CLI::Range(1, 256));
 }
 
@@ -189,9 +190,7 @@ void AddValidationFlag(CLI::App& app, DataFlags& flags) {
 }
 
 int ThreadsOrDefault(int threads) {
-  if (threads > 0) return threads;
-  const unsigned cpus = std::thread::hardware_concurrency();
-  return cpus == 0 ? 1 : static_cast<int>(cpus > 256 ? 256 : cpus);
+  return threads > 0 ? threads : std::min(UsableCpus(), 256);
 }
 
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {

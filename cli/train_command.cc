@@ -128,6 +128,12 @@ int Run(const TrainCommandFlags& flags) {
   options.augment = augment;
   options.stop = &g_stop;
   StopOnSignals();
+  if (!flags.json) {
+    std::printf("arena %s, process beside it at most %s\n",
+                FormatBytesUp(plan->arena_bytes()).c_str(),
+                FormatBytesUp(BesideArenaBytes(*plan)).c_str());
+    std::fflush(stdout);
+  }
   const int fd = flags.json ? STDERR_FILENO : STDOUT_FILENO;
   Progress progress(fd, isatty(fd) != 0, plan->arena_bytes());
   auto summary = Train(*plan, **data, options, &progress);

@@ -204,6 +204,11 @@ Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options);
 // REQUIRES: `plan` is MakeClosestPlan's for this budget.
 Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget);
 
+// The most that a process takes beside the arena while it trains by `plan`, as
+// resident bytes: code as it is first run, stacks, buffers to save with, and
+// what the executor keeps of each op.
+size_t BesideArenaBytes(const Plan& plan);
+
 // Another plan of the same model, with other bytes and other work.
 struct TradeOff {
   PlanOptions options;  // MakePlan gives it

@@ -38,7 +38,8 @@ struct Microbatch {
 class Session {
  public:
   // The plan must outlive the session. Fails where memory or threads cannot be
-  // had.
+  // had: a limit that the arena would pass once all of it is used (ulimit, a
+  // cgroup's, the machine's memory) is told here.
   static Result<std::unique_ptr<Session>> Create(const Plan& plan,
                                                  const SessionOptions& options);
   ~Session();

@@ -3,12 +3,12 @@
 
 #include <limits.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
+#include "thimble/cpus.h"
 
 namespace thimble {
 namespace {
@@ -26,9 +26,7 @@ constexpr size_t kStackBytes = 128 << 10;
 // With more threads than CPUs, whoever spins takes the time of one that works.
 constexpr int kSpins = 4000;
 
-int SpinsFor(int threads) {
-  return threads <= sysconf(_SC_NPROCESSORS_ONLN) ? kSpins : 0;
-}
+int SpinsFor(int threads) { return threads <= UsableCpus() ? kSpins : 0; }
 
 void Pause() {
 #if defined(__x86_64__)

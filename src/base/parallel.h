@@ -53,6 +53,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+  // Whether a waiting thread spins before it sleeps: not where there are more
+  // threads than CPUs that the process may use (thimble/cpus.h).
+  bool spins() const { return spins_ > 0; }
 
   // Runs body over [0, n), and returns when all of it is done. Threads whose
   // share is empty are not called.

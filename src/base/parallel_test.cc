@@ -2,6 +2,9 @@
 #include "base/parallel.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -70,6 +73,25 @@ TEST(ThreadPool, EndsCleanlyWhileIdle) {
     });
     EXPECT_EQ(sum.load(), 36);
   }
+}
+
+// In a child process, so that the tests after this one keep their CPUs.
+TEST(ThreadPool, DoesNotSpinWithMoreThreadsThanCpusThatItMayUse) {
+  const int child = fork();
+  if (child == 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(sched_getcpu(), &set);
+    if (sched_setaffinity(0, sizeof(set), &set) != 0) _exit(100);
+    auto one = ThreadPool::Create(1);
+    auto two = ThreadPool::Create(2);
+    if (!one.ok() || !two.ok()) _exit(101);
+    _exit(((*one)->spins() ? 1 : 0) + ((*two)->spins() ? 2 : 0));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);  // of the two, the pool of one thread
 }
 
 }  // namespace

@@ -4,8 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
+#include "base/proc_field.h"
 
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -23,9 +22,7 @@ int64_t StatusField(const char* key) {
   close(fd);
   if (got <= 0) return 0;
   text[got] = '\0';
-  const char* line = std::strstr(text, key);
-  if (line == nullptr) return 0;
-  return 1024 * std::strtoll(line + std::strlen(key), nullptr, 10);
+  return static_cast<int64_t>(ProcFieldBytes(text, key));
 }
 
 }  // namespace

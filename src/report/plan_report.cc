@@ -125,11 +125,15 @@ Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   json["fuse"] = plan.options().fuse;
   json["two_pass"] = plan.options().two_pass;
   json["threads"] = plan.options().threads;
-  json["bytes"] = {
-      {"arena", plan.arena_bytes()},     {"lower_bound", plan.lower_bound()},
-      {"model", shares.model},           {"optimizer", shares.optimizer},
-      {"activation", shares.activation}, {"workspace", shares.workspace},
-      {"input", shares.input},           {"statistics", shares.statistics}};
+  json["bytes"] = {{"arena", plan.arena_bytes()},
+                   {"lower_bound", plan.lower_bound()},
+                   {"model", shares.model},
+                   {"optimizer", shares.optimizer},
+                   {"activation", shares.activation},
+                   {"workspace", shares.workspace},
+                   {"input", shares.input},
+                   {"statistics", shares.statistics},
+                   {"beside_arena", BesideArenaBytes(plan)}};
   json["paper_bytes"] = nullptr;
   json["paper_flops_ratio"] = nullptr;
   if (plan.paper().has_value()) {
@@ -214,6 +218,8 @@ std::string PlanTable(const Plan& plan, std::span<const TradeOff> trade_offs) {
       AblationNote(plan.options()));
   text += fmt::format("  {:<30} {:>12}\n", "arena (all that is allocated)",
                       FormatBytesUp(plan.arena_bytes()));
+  text += fmt::format("  {:<30} {:>12}\n", "process beside it, at most",
+                      FormatBytesUp(BesideArenaBytes(plan)));
   text += fmt::format("  {:<30} {:>12}   (arena +{:.2f}%)\n",
                       "lower bound (most live)",
                       FormatBytesUp(plan.lower_bound()), gap);

@@ -28,380 +28,309 @@
 namespace thimble::runtime {
 namespace {
 
-// Elements of the rows that a run uses: all of them where `spec` has no batch.
-int64_t Used(const ValueSpec& spec, const RunContext& run) {
-  return spec.batched ? run.count * spec.shape.elements_from(1)
-                      : spec.shape.elements();
-}
-
-int64_t Rows(const ValueSpec& spec, const RunContext& run) {
-  return spec.batched ? run.count : spec.shape[0];
-}
-
-BoundOp BindNormalize(const BindContext& c) {
+void RunNormalize(const BoundOp& c, const RunContext& run) {
   const auto& op = c.As<ops::Normalize>();
-  return [c, &op](const RunContext& run) {
-    const ValueSpec& x = c.inputs[0];
-    kernels::NormalizeU8(Rows(x, run), x.shape[1], x.shape.elements_from(2),
-                         c.In<uint8_t>(0), op.scale().data(), op.shift().data(),
-                         c.Out(0), c.kernel);
-  };
+  const ValueSpec& x = c.inputs[0];
+  kernels::NormalizeU8(Rows(x, run), x.shape[1], x.shape.elements_from(2),
+                       c.In<uint8_t>(0), op.scale().data(), op.shift().data(),
+                       c.Out(0), c.kernel);
 }
 
-BoundOp BindImageSlice(const BindContext& c) {
+void RunImageSlice(const BoundOp& c, const RunContext& run) {
   const auto& op = c.As<ops::ImageSlice>();
-  return [c, &op](const RunContext& run) {
-    const ValueSpec& x = c.inputs[0];
-    kernels::NormalizeU8Slice(Rows(x, run), x.shape[1],
-                              x.shape.elements_from(2), op.begin(), op.count(),
-                              c.In<uint8_t>(0), op.scale().data(),
-                              op.shift().data(), c.Out(0), c.kernel);
-  };
+  const ValueSpec& x = c.inputs[0];
+  kernels::NormalizeU8Slice(Rows(x, run), x.shape[1], x.shape.elements_from(2),
+                            op.begin(), op.count(), c.In<uint8_t>(0),
+                            op.scale().data(), op.shift().data(), c.Out(0),
+                            c.kernel);
 }
 
-BoundOp BindConv2d(const BindContext& c) {
+void RunConv2d(const BoundOp& c, const RunContext& run) {
   const auto shape = c.As<ops::Conv2d>().ShapeOf(c.inputs[0], c.inputs[1]);
-  return [c, shape](const RunContext& run) {
-    kernels::Conv2dForward(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
-                           c.Out(0), c.kernel);
-  };
+  kernels::Conv2dForward(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
+                         c.Out(0), c.kernel);
 }
 
-BoundOp BindConv2dGradInput(const BindContext& c) {
+void RunConv2dGradInput(const BoundOp& c, const RunContext& run) {
   const auto shape = c.As<ops::Conv2dGradInput>().shape();
-  return [c, shape](const RunContext& run) {
-    kernels::Conv2dGradInput(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
-                             c.Out(0), c.kernel);
-  };
-}
-
-BoundOp BindConv2dGradWeight(const BindContext& c) {
-  const auto shape = c.As<ops::Conv2dGradWeight>().shape();
-  return [c, shape](const RunContext& run) {
-    kernels::Conv2dGradWeight(
-        shape, Rows(c.inputs[0], run), {.data = c.In(0)}, {.data = c.In(1)},
-        {.data = c.Out(0), .accumulate = c.Adds(0, run)}, c.kernel);
-  };
-}
-
-BoundOp BindLinear(const BindContext& c) {
-  const kernels::LinearShape shape{c.inputs[1].shape[1], c.inputs[1].shape[0]};
-  return [c, shape](const RunContext& run) {
-    kernels::LinearForward(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
+  kernels::Conv2dGradInput(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
                            c.Out(0), c.kernel);
-  };
 }
 
-BoundOp BindLinearGradInput(const BindContext& c) {
+void RunConv2dGradWeight(const BoundOp& c, const RunContext& run) {
+  const auto shape = c.As<ops::Conv2dGradWeight>().shape();
+  kernels::Conv2dGradWeight(
+      shape, Rows(c.inputs[0], run), {.data = c.In(0)}, {.data = c.In(1)},
+      {.data = c.Out(0), .accumulate = c.Adds(0, run)}, c.kernel);
+}
+
+void RunLinear(const BoundOp& c, const RunContext& run) {
+  const kernels::LinearShape shape{c.inputs[1].shape[1], c.inputs[1].shape[0]};
+  kernels::LinearForward(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
+                         c.Out(0), c.kernel);
+}
+
+void RunLinearGradInput(const BoundOp& c, const RunContext& run) {
   const kernels::LinearShape shape{c.inputs[1].shape[1], c.inputs[1].shape[0]};
   const bool with_other = c.As<ops::LinearGradInput>().with_other();
   const kernels::LinearTarget grad_x{c.Out(0), with_other ? c.In(2) : nullptr};
-  return [c, shape, grad_x](const RunContext& run) {
-    kernels::LinearGradInput(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
-                             grad_x, c.kernel);
-  };
+  kernels::LinearGradInput(shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
+                           grad_x, c.kernel);
 }
 
-BoundOp BindLinearGradWeight(const BindContext& c) {
+void RunLinearGradWeight(const BoundOp& c, const RunContext& run) {
   const kernels::LinearShape shape{c.outputs[0].shape[1],
                                    c.outputs[0].shape[0]};
-  return [c, shape](const RunContext& run) {
-    kernels::LinearGradWeight(
-        shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
-        {.data = c.Out(0), .addend = c.Adds(0, run) ? c.Out(0) : nullptr},
-        c.kernel);
-  };
+  kernels::LinearGradWeight(
+      shape, Rows(c.inputs[0], run), c.In(0), c.In(1),
+      {.data = c.Out(0), .addend = c.Adds(0, run) ? c.Out(0) : nullptr},
+      c.kernel);
 }
 
-BoundOp BindBias(const BindContext& c) {
-  return [c](const RunContext& run) {
-    const ValueSpec& x = c.inputs[0];
-    kernels::BiasAdd(Rows(x, run), x.shape[1], x.shape.elements_from(2),
-                     c.In(0), c.In(1), c.Out(0), c.kernel);
-  };
+void RunBias(const BoundOp& c, const RunContext& run) {
+  const ValueSpec& x = c.inputs[0];
+  kernels::BiasAdd(Rows(x, run), x.shape[1], x.shape.elements_from(2), c.In(0),
+                   c.In(1), c.Out(0), c.kernel);
 }
 
-BoundOp BindBiasGrad(const BindContext& c) {
-  return [c](const RunContext& run) {
-    const ValueSpec& x = c.inputs[0];
-    kernels::BiasGrad(Rows(x, run), x.shape[1], x.shape.elements_from(2),
-                      c.In(0), c.Adds(0, run) ? c.Out(0) : nullptr, c.Out(0),
-                      c.kernel);
-  };
+void RunBiasGrad(const BoundOp& c, const RunContext& run) {
+  const ValueSpec& x = c.inputs[0];
+  kernels::BiasGrad(Rows(x, run), x.shape[1], x.shape.elements_from(2), c.In(0),
+                    c.Adds(0, run) ? c.Out(0) : nullptr, c.Out(0), c.kernel);
 }
 
-BoundOp BindRelu(const BindContext& c) {
-  return [c](const RunContext& run) {
-    kernels::Relu(Used(c.inputs[0], run), c.In(0), c.Out(0), c.kernel);
-  };
+void RunRelu(const BoundOp& c, const RunContext& run) {
+  kernels::Relu(Used(c.inputs[0], run), c.In(0), c.Out(0), c.kernel);
 }
 
-BoundOp BindReluWithMask(const BindContext& c) {
-  return [c](const RunContext& run) {
-    kernels::ReluWithMask(Used(c.inputs[0], run), c.In(0), c.Out(0),
-                          c.Out<uint8_t>(1), c.kernel);
-  };
+void RunReluWithMask(const BoundOp& c, const RunContext& run) {
+  kernels::ReluWithMask(Used(c.inputs[0], run), c.In(0), c.Out(0),
+                        c.Out<uint8_t>(1), c.kernel);
 }
 
-BoundOp BindReluGradFromOutput(const BindContext& c) {
-  return [c](const RunContext& run) {
-    kernels::ReluGradFromOutput(Used(c.inputs[0], run), c.In(0), c.In(1),
-                                c.Out(0), c.kernel);
-  };
-}
-
-BoundOp BindReluGradFromMask(const BindContext& c) {
-  return [c](const RunContext& run) {
-    kernels::ReluGradFromMask(Used(c.inputs[0], run), c.In<uint8_t>(0), c.In(1),
+void RunReluGradFromOutput(const BoundOp& c, const RunContext& run) {
+  kernels::ReluGradFromOutput(Used(c.inputs[0], run), c.In(0), c.In(1),
                               c.Out(0), c.kernel);
-  };
 }
 
-BoundOp BindMaxPool(const BindContext& c) {
+void RunReluGradFromMask(const BoundOp& c, const RunContext& run) {
+  kernels::ReluGradFromMask(Used(c.inputs[0], run), c.In<uint8_t>(0), c.In(1),
+                            c.Out(0), c.kernel);
+}
+
+void RunMaxPool(const BoundOp& c, const RunContext& run) {
   const auto shape =
       ops::PoolShapeOf(c.inputs[0], c.As<ops::MaxPool>().window());
   uint8_t* winner = c.outputs.size() > 1 ? c.Out<uint8_t>(1) : nullptr;
-  return [c, shape, winner](const RunContext& run) {
-    kernels::MaxPool(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0), winner,
-                     c.kernel);
-  };
+  kernels::MaxPool(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0), winner,
+                   c.kernel);
 }
 
-BoundOp BindMaxPoolGrad(const BindContext& c) {
+void RunMaxPoolGrad(const BoundOp& c, const RunContext& run) {
   const auto shape =
       ops::PoolShapeOf(c.outputs[0], c.As<ops::MaxPoolGrad>().window());
-  return [c, shape](const RunContext& run) {
-    kernels::MaxPoolGrad(shape, Rows(c.inputs[0], run), c.In<uint8_t>(0),
-                         c.In(1), c.Out(0), c.kernel);
-  };
+  kernels::MaxPoolGrad(shape, Rows(c.inputs[0], run), c.In<uint8_t>(0), c.In(1),
+                       c.Out(0), c.kernel);
 }
 
-BoundOp BindAveragePool(const BindContext& c) {
+void RunAveragePool(const BoundOp& c, const RunContext& run) {
   const auto shape =
       ops::PoolShapeOf(c.inputs[0], c.As<ops::AveragePool>().window());
-  return [c, shape](const RunContext& run) {
-    kernels::AveragePool(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0),
-                         c.kernel);
-  };
+  kernels::AveragePool(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0),
+                       c.kernel);
 }
 
-BoundOp BindAveragePoolGrad(const BindContext& c) {
+void RunAveragePoolGrad(const BoundOp& c, const RunContext& run) {
   const auto shape =
       ops::PoolShapeOf(c.outputs[0], c.As<ops::AveragePoolGrad>().window());
-  return [c, shape](const RunContext& run) {
-    kernels::AveragePoolGrad(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0),
-                             c.kernel);
-  };
+  kernels::AveragePoolGrad(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0),
+                           c.kernel);
 }
 
-BoundOp BindGlobalAveragePool(const BindContext& c) {
-  return [c](const RunContext& run) {
-    const ValueSpec& x = c.inputs[0];
-    kernels::GlobalAveragePool(Rows(x, run), x.shape[1],
-                               x.shape.elements_from(2), c.In(0), c.Out(0),
-                               c.kernel);
-  };
+void RunGlobalAveragePool(const BoundOp& c, const RunContext& run) {
+  const ValueSpec& x = c.inputs[0];
+  kernels::GlobalAveragePool(Rows(x, run), x.shape[1], x.shape.elements_from(2),
+                             c.In(0), c.Out(0), c.kernel);
 }
 
-BoundOp BindGlobalAveragePoolGrad(const BindContext& c) {
-  return [c](const RunContext& run) {
-    const ValueSpec& x = c.outputs[0];
-    kernels::GlobalAveragePoolGrad(Rows(x, run), x.shape[1],
-                                   x.shape.elements_from(2), c.In(0), c.Out(0),
-                                   c.kernel);
-  };
+void RunGlobalAveragePoolGrad(const BoundOp& c, const RunContext& run) {
+  const ValueSpec& x = c.outputs[0];
+  kernels::GlobalAveragePoolGrad(Rows(x, run), x.shape[1],
+                                 x.shape.elements_from(2), c.In(0), c.Out(0),
+                                 c.kernel);
 }
 
-BoundOp BindDropout(const BindContext& c) {
+void RunDropout(const BoundOp& c, const RunContext& run) {
   const auto& op = c.As<ops::Dropout>();
   const int64_t elements = c.inputs[0].shape.elements_from(1);
-  return [c, &op, elements](const RunContext& run) {
-    kernels::Dropout(Rows(c.inputs[0], run), elements,
-                     {.seed = run.seed,
-                      .step = run.step,
-                      .stream = op.stream(),
-                      .first = run.first,
-                      .rate = op.rate()},
-                     c.In(0), c.Out(0), c.kernel);
-  };
+  kernels::Dropout(Rows(c.inputs[0], run), elements,
+                   {.seed = run.seed,
+                    .step = run.step,
+                    .stream = op.stream(),
+                    .first = run.first,
+                    .rate = op.rate()},
+                   c.In(0), c.Out(0), c.kernel);
 }
 
-BoundOp BindAdd(const BindContext& c) {
-  return [c](const RunContext& run) {
-    kernels::Add(Used(c.outputs[0], run), c.In(0), c.In(1), c.Out(0), c.kernel);
-  };
+void RunAdd(const BoundOp& c, const RunContext& run) {
+  kernels::Add(Used(c.outputs[0], run), c.In(0), c.In(1), c.Out(0), c.kernel);
 }
 
-BoundOp BindShortcut(const BindContext& c) {
+void RunShortcut(const BoundOp& c, const RunContext& run) {
   const auto shape = c.As<ops::Shortcut>().ShapeOf(c.inputs[0]);
-  return [c, shape](const RunContext& run) {
-    kernels::Shortcut(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0),
-                      c.kernel);
-  };
+  kernels::Shortcut(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0), c.kernel);
 }
 
-BoundOp BindShortcutGrad(const BindContext& c) {
+void RunShortcutGrad(const BoundOp& c, const RunContext& run) {
   const auto shape = c.As<ops::ShortcutGrad>().shape();
-  return [c, shape](const RunContext& run) {
-    kernels::ShortcutGrad(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0),
-                          c.kernel);
-  };
+  kernels::ShortcutGrad(shape, Rows(c.inputs[0], run), c.In(0), c.Out(0),
+                        c.kernel);
 }
 
-BoundOp BindSoftmaxCrossEntropy(const BindContext& c) {
-  return [c](const RunContext& run) {
-    kernels::SoftmaxCrossEntropy(Rows(c.inputs[0], run), c.inputs[0].shape[1],
-                                 c.In(0), c.In<int32_t>(1), c.Out(0),
-                                 c.Out<int32_t>(1), c.kernel);
-  };
+void RunSoftmaxCrossEntropy(const BoundOp& c, const RunContext& run) {
+  kernels::SoftmaxCrossEntropy(Rows(c.inputs[0], run), c.inputs[0].shape[1],
+                               c.In(0), c.In<int32_t>(1), c.Out(0),
+                               c.Out<int32_t>(1), c.kernel);
 }
 
-BoundOp BindSoftmaxCrossEntropyGrad(const BindContext& c) {
-  return [c](const RunContext& run) {
-    // The step's loss is the mean over all of its microbatches.
-    kernels::SoftmaxCrossEntropyGrad(
-        Rows(c.inputs[0], run), c.inputs[0].shape[1], c.In(0), c.In<int32_t>(1),
-        1.0f / static_cast<float>(run.images), c.Out(0), c.kernel);
-  };
+void RunSoftmaxCrossEntropyGrad(const BoundOp& c, const RunContext& run) {
+  // The step's loss is the mean over all of its microbatches.
+  kernels::SoftmaxCrossEntropyGrad(
+      Rows(c.inputs[0], run), c.inputs[0].shape[1], c.In(0), c.In<int32_t>(1),
+      1.0f / static_cast<float>(run.images), c.Out(0), c.kernel);
 }
 
-BoundOp BindAccumulate(const BindContext& c) {
+void RunAccumulate(const BoundOp& c, const RunContext& run) {
   const int64_t elements = c.outputs[0].shape.elements();
   const int64_t group = c.As<ops::Accumulate>().group_images();
-  return [c, elements, group](const RunContext& run) {
-    ForGroups(group > 0 ? group : run.count, run.count, [&](const Group& g) {
-      const float* part = c.In(0) + g.index * elements;
-      if (g.index == 0 && !c.Adds(0, run)) {
-        std::memcpy(c.Out(0), part, c.outputs[0].bytes());
-      } else {
-        kernels::Add(elements, c.Out(0), part, c.Out(0), c.kernel);
-      }
-    });
-  };
+  ForGroups(group > 0 ? group : run.count, run.count, [&](const Group& g) {
+    const float* part = c.In(0) + g.index * elements;
+    if (g.index == 0 && !c.Adds(0, run)) {
+      std::memcpy(c.Out(0), part, c.outputs[0].bytes());
+    } else {
+      kernels::Add(elements, c.Out(0), part, c.Out(0), c.kernel);
+    }
+  });
 }
 
-BoundOp BindSgdUpdate(const BindContext& c) {
+void RunSgdUpdate(const BoundOp& c, const RunContext& run) {
   const ops::SgdAttributes a = c.As<ops::SgdUpdate>().attributes();
   float* velocity = c.inputs.size() > 2 ? c.In(2) : nullptr;
-  return [c, a, velocity](const RunContext& run) {
-    kernels::SgdUpdate(
-        c.inputs[0].shape.elements(),
-        {run.learning_rate, a.momentum, a.weight_decay, a.nesterov}, c.In(0),
-        c.In(1), velocity, c.kernel);
-  };
+  kernels::SgdUpdate(
+      c.inputs[0].shape.elements(),
+      {run.learning_rate, a.momentum, a.weight_decay, a.nesterov}, c.In(0),
+      c.In(1), velocity, c.kernel);
 }
 
-BoundOp BindCommit(const BindContext& c) {
-  return [c](const RunContext&) {
-    std::memcpy(c.inputs.bytes(0), c.inputs.bytes(1), c.inputs[0].bytes());
-  };
+void RunCommit(const BoundOp& c, const RunContext&) {
+  std::memcpy(c.inputs.bytes(0), c.inputs.bytes(1), c.inputs[0].bytes());
 }
 
 }  // namespace
 
-BoundOp Bind(const BindContext& context) {
-  switch (context.def->kind()) {
+OpRunner RunnerOf(OpKind kind) {
+  switch (kind) {
     case OpKind::kNormalize:
-      return BindNormalize(context);
+      return RunNormalize;
     case OpKind::kImageSlice:
-      return BindImageSlice(context);
+      return RunImageSlice;
     case OpKind::kConv2d:
-      return BindConv2d(context);
+      return RunConv2d;
     case OpKind::kConv2dGradInput:
-      return BindConv2dGradInput(context);
+      return RunConv2dGradInput;
     case OpKind::kConv2dGradWeight:
-      return BindConv2dGradWeight(context);
+      return RunConv2dGradWeight;
     case OpKind::kLinear:
-      return BindLinear(context);
+      return RunLinear;
     case OpKind::kLinearGradInput:
-      return BindLinearGradInput(context);
+      return RunLinearGradInput;
     case OpKind::kLinearGradWeight:
-      return BindLinearGradWeight(context);
+      return RunLinearGradWeight;
     case OpKind::kBias:
-      return BindBias(context);
+      return RunBias;
     case OpKind::kBiasGrad:
-      return BindBiasGrad(context);
+      return RunBiasGrad;
     case OpKind::kBatchNormTrain:
-      return BindBatchNormTrain(context);
+      return RunBatchNormTrain;
     case OpKind::kBatchNormApply:
-      return BindBatchNormApply(context);
+      return RunBatchNormApply;
     case OpKind::kBatchNormGrad:
-      return BindBatchNormGrad(context);
+      return RunBatchNormGrad;
     case OpKind::kBatchNormTrack:
-      return BindBatchNormTrack(context);
+      return RunBatchNormTrack;
     case OpKind::kRelu:
-      return BindRelu(context);
+      return RunRelu;
     case OpKind::kReluWithMask:
-      return BindReluWithMask(context);
+      return RunReluWithMask;
     case OpKind::kReluGradFromOutput:
-      return BindReluGradFromOutput(context);
+      return RunReluGradFromOutput;
     case OpKind::kReluGradFromMask:
-      return BindReluGradFromMask(context);
+      return RunReluGradFromMask;
     case OpKind::kDropout:
-      return BindDropout(context);
+      return RunDropout;
     case OpKind::kMaxPool:
-      return BindMaxPool(context);
+      return RunMaxPool;
     case OpKind::kMaxPoolGrad:
-      return BindMaxPoolGrad(context);
+      return RunMaxPoolGrad;
     case OpKind::kAveragePool:
-      return BindAveragePool(context);
+      return RunAveragePool;
     case OpKind::kAveragePoolGrad:
-      return BindAveragePoolGrad(context);
+      return RunAveragePoolGrad;
     case OpKind::kGlobalAveragePool:
-      return BindGlobalAveragePool(context);
+      return RunGlobalAveragePool;
     case OpKind::kGlobalAveragePoolGrad:
-      return BindGlobalAveragePoolGrad(context);
+      return RunGlobalAveragePoolGrad;
     case OpKind::kAdd:
-      return BindAdd(context);
+      return RunAdd;
     case OpKind::kShortcut:
-      return BindShortcut(context);
+      return RunShortcut;
     case OpKind::kShortcutGrad:
-      return BindShortcutGrad(context);
+      return RunShortcutGrad;
     case OpKind::kSoftmaxCrossEntropy:
-      return BindSoftmaxCrossEntropy(context);
+      return RunSoftmaxCrossEntropy;
     case OpKind::kSoftmaxCrossEntropyGrad:
-      return BindSoftmaxCrossEntropyGrad(context);
+      return RunSoftmaxCrossEntropyGrad;
     case OpKind::kAccumulate:
-      return BindAccumulate(context);
+      return RunAccumulate;
     case OpKind::kSgdUpdate:
-      return BindSgdUpdate(context);
+      return RunSgdUpdate;
     case OpKind::kCommit:
-      return BindCommit(context);
+      return RunCommit;
     case OpKind::kImageConv:
-      return BindImageConv(context);
+      return RunImageConv;
     case OpKind::kImageConvGradWeight:
-      return BindImageConvGradWeight(context);
+      return RunImageConvGradWeight;
     case OpKind::kMoments:
-      return BindMoments(context);
+      return RunMoments;
     case OpKind::kNormReluConv:
-      return BindNormReluConv(context);
+      return RunNormReluConv;
     case OpKind::kNormReluConvGradInput:
-      return BindNormReluConvGradInput(context);
+      return RunNormReluConvGradInput;
     case OpKind::kNormReluConvGradWeight:
-      return BindNormReluConvGradWeight(context);
+      return RunNormReluConvGradWeight;
     case OpKind::kNormReluConvGradSums:
-      return BindNormReluConvGradSums(context);
+      return RunNormReluConvGradSums;
     case OpKind::kNormReluConvGradRest:
-      return BindNormReluConvGradRest(context);
+      return RunNormReluConvGradRest;
     case OpKind::kNormGrad:
-      return BindNormGrad(context);
+      return RunNormGrad;
     case OpKind::kLstmGates:
-      return BindLstmGates(context);
+      return RunLstmGates;
     case OpKind::kLstmGatesGradWeight:
-      return BindLstmGatesGradWeight(context);
+      return RunLstmGatesGradWeight;
     case OpKind::kLstmCell:
-      return BindLstmCell(context);
+      return RunLstmCell;
     case OpKind::kLstmCellTrain:
-      return BindLstmCellTrain(context);
+      return RunLstmCellTrain;
     case OpKind::kLstmCellGrad:
-      return BindLstmCellGrad(context);
+      return RunLstmCellGrad;
     case OpKind::kBatchNorm:
     case OpKind::kFusedConv:
     case OpKind::kReshape:
       break;  // never executed
   }
   TH_CHECK(false && "op is not executable");
-  return {};
+  return nullptr;
 }
 
 }  // namespace thimble::runtime

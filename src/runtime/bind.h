@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Binding: an op of the plan, its pointers into the arena and its kernel become
-// one callable, made once. A line per op kind in bind.cc; whoever adds an op
-// adds its line there.
+// Binding: an op of the plan with its pointers into the arena, and the function
+// that calls its kernel. A line per op kind in bind.cc; whoever adds an op adds
+// its line there.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <vector>
+#include <span>
 
 #include "graph/op.h"
 #include "kernels/context.h"
@@ -30,8 +29,6 @@ struct RunContext {
   float learning_rate = 0.0f;
 };
 
-using BoundOp = std::function<void(const RunContext&)>;
-
 // The values that an op reads or writes: what they are, and where they lie.
 class BoundValues {
  public:
@@ -49,9 +46,10 @@ class BoundValues {
   std::byte* arena_;
 };
 
-// Bound ops keep it. It refers to the plan and owns nothing: there are as many
-// as a network has ops, and they are not part of the arena.
-struct BindContext {
+// What a runner gets. It is made from the plan each time that the op runs: a
+// network has thousands of ops, and to keep theirs would take memory besides
+// the arena.
+struct BoundOp {
   const OpDef* def;
   BoundValues inputs;
   BoundValues outputs;
@@ -76,7 +74,20 @@ struct BindContext {
   }
 };
 
-// REQUIRES: the op is executable (not a mode-free form) and not a view.
-BoundOp Bind(const BindContext& context);
+// Calls the kernel of one kind of op. Keeps nothing, allocates nothing.
+using OpRunner = void (*)(const BoundOp& op, const RunContext& run);
+
+// Elements of the rows that a run uses: all of them where `spec` has no batch.
+inline int64_t Used(const ValueSpec& spec, const RunContext& run) {
+  return spec.batched ? run.count * spec.shape.elements_from(1)
+                      : spec.shape.elements();
+}
+
+inline int64_t Rows(const ValueSpec& spec, const RunContext& run) {
+  return spec.batched ? run.count : spec.shape[0];
+}
+
+// REQUIRES: the kind is executable (not a mode-free form) and not a view.
+OpRunner RunnerOf(OpKind kind);
 
 }  // namespace thimble::runtime

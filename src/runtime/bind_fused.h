@@ -7,14 +7,14 @@
 
 namespace thimble::runtime {
 
-BoundOp BindImageConv(const BindContext& context);
-BoundOp BindImageConvGradWeight(const BindContext& context);
-BoundOp BindMoments(const BindContext& context);
-BoundOp BindNormReluConv(const BindContext& context);
-BoundOp BindNormReluConvGradInput(const BindContext& context);
-BoundOp BindNormReluConvGradWeight(const BindContext& context);
-BoundOp BindNormReluConvGradSums(const BindContext& context);
-BoundOp BindNormReluConvGradRest(const BindContext& context);
-BoundOp BindNormGrad(const BindContext& context);
+void RunImageConv(const BoundOp& op, const RunContext& run);
+void RunImageConvGradWeight(const BoundOp& op, const RunContext& run);
+void RunMoments(const BoundOp& op, const RunContext& run);
+void RunNormReluConv(const BoundOp& op, const RunContext& run);
+void RunNormReluConvGradInput(const BoundOp& op, const RunContext& run);
+void RunNormReluConvGradWeight(const BoundOp& op, const RunContext& run);
+void RunNormReluConvGradSums(const BoundOp& op, const RunContext& run);
+void RunNormReluConvGradRest(const BoundOp& op, const RunContext& run);
+void RunNormGrad(const BoundOp& op, const RunContext& run);
 
 }  // namespace thimble::runtime

@@ -7,10 +7,10 @@
 
 namespace thimble::runtime {
 
-BoundOp BindLstmGates(const BindContext& context);
-BoundOp BindLstmGatesGradWeight(const BindContext& context);
-BoundOp BindLstmCell(const BindContext& context);
-BoundOp BindLstmCellTrain(const BindContext& context);
-BoundOp BindLstmCellGrad(const BindContext& context);
+void RunLstmGates(const BoundOp& op, const RunContext& run);
+void RunLstmGatesGradWeight(const BoundOp& op, const RunContext& run);
+void RunLstmCell(const BoundOp& op, const RunContext& run);
+void RunLstmCellTrain(const BoundOp& op, const RunContext& run);
+void RunLstmCellGrad(const BoundOp& op, const RunContext& run);
 
 }  // namespace thimble::runtime

@@ -7,9 +7,9 @@
 
 namespace thimble::runtime {
 
-BoundOp BindBatchNormTrain(const BindContext& context);
-BoundOp BindBatchNormApply(const BindContext& context);
-BoundOp BindBatchNormGrad(const BindContext& context);
-BoundOp BindBatchNormTrack(const BindContext& context);
+void RunBatchNormTrain(const BoundOp& op, const RunContext& run);
+void RunBatchNormApply(const BoundOp& op, const RunContext& run);
+void RunBatchNormGrad(const BoundOp& op, const RunContext& run);
+void RunBatchNormTrack(const BoundOp& op, const RunContext& run);
 
 }  // namespace thimble::runtime

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/executor.h"
 
+#include <algorithm>
 #include <cstring>
-#include <utility>
-#include <vector>
 
 #include "base/check.h"
 #include "graph/op.h"
@@ -11,58 +10,80 @@
 namespace thimble::runtime {
 namespace {
 
-BindContext MakeBindContext(const Plan& plan, const ScheduledOp& scheduled,
-                            std::byte* arena, ThreadPool& pool) {
-  const Graph& graph = plan.graph();
-  const Op& op = graph.op(scheduled.op);
-  BindContext context{.def = op.def.get(),
-                      .inputs = BoundValues(plan, op.inputs, arena),
-                      .outputs = BoundValues(plan, op.outputs, arena)};
+// Bit i: output i is carried, see Plan::IsCarried.
+uint32_t CarriedOutputs(const Plan& plan, const Op& op) {
+  uint32_t carried = 0;
   for (size_t i = 0; i < op.outputs.size(); ++i) {
-    if (plan.IsCarried(op.outputs[i])) context.carried |= 1u << i;
+    if (plan.IsCarried(op.outputs[i])) carried |= 1u << i;
   }
-  TH_CHECK((context.carried & ~op.def->Accumulates()) == 0);
-  context.kernel.pool = &pool;
-  context.kernel.workspace =
-      op.def->Scratch(graph.InputSpecs(op), graph.OutputSpecs(op));
-  if (scheduled.scratch.has_value()) {
-    context.kernel.scratch = arena + plan.buffers()[*scheduled.scratch].offset;
+  return carried;
+}
+
+std::vector<std::vector<uint32_t>> ExpiringBuffers(const Plan& plan) {
+  const size_t end_of_time = plan.schedule().size();
+  std::vector<std::vector<uint32_t>> expiring(end_of_time);
+  for (uint32_t b = 0; b < plan.buffers().size(); ++b) {
+    const uint32_t end = plan.buffers()[b].live.end;
+    // What lives to the end of time is state, or what the host reads then.
+    if (end != end_of_time) expiring[end - 1].push_back(b);
   }
-  return context;
+  return expiring;
 }
 
 }  // namespace
 
 Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
                    bool poison)
-    : plan_(plan), arena_(arena), poison_(poison) {
-  const size_t end_of_time = plan.schedule().size();
-  std::vector<std::vector<uint32_t>> expiring(poison ? end_of_time : 0);
-  for (uint32_t b = 0; poison && b < plan.buffers().size(); ++b) {
-    const uint32_t end = plan.buffers()[b].live.end;
-    // What lives to the end of time is state, or what the host reads then.
-    if (end != end_of_time) expiring[end - 1].push_back(b);
-  }
-  for (uint32_t t = 0; t < end_of_time; ++t) {
+    : plan_(plan),
+      arena_(arena),
+      pool_(pool),
+      workspace_of_(plan.schedule().size()) {
+  if (poison) expiring_ = ExpiringBuffers(plan);
+  const Graph& graph = plan.graph();
+  for (uint32_t t = 0; t < workspace_of_.size(); ++t) {
     const ScheduledOp& scheduled = plan.schedule()[t];
-    Step step;
-    if (!plan.graph().op(scheduled.op).def->IsView()) {
-      step.run = Bind(MakeBindContext(plan, scheduled, arena, pool));
-    }
-    if (poison) step.expiring = std::move(expiring[t]);
-    phases_[static_cast<size_t>(scheduled.phase)].push_back(std::move(step));
+    Interval& phase = phases_[static_cast<size_t>(scheduled.phase)];
+    if (phase.end == 0) phase.begin = phase.end = t;
+    TH_CHECK(phase.end == t);  // a phase is one stretch of time
+    ++phase.end;
+    const Op& op = graph.op(scheduled.op);
+    TH_CHECK(op.def->IsView() || RunnerOf(op.def->kind()) != nullptr);
+    TH_CHECK((CarriedOutputs(plan, op) & ~op.def->Accumulates()) == 0);
+    const Workspace workspace =
+        op.def->Scratch(graph.InputSpecs(op), graph.OutputSpecs(op));
+    const auto known = std::ranges::find(workspaces_, workspace);
+    workspace_of_[t] = static_cast<uint32_t>(known - workspaces_.begin());
+    if (known == workspaces_.end()) workspaces_.push_back(workspace);
   }
+}
+
+BoundOp Executor::Bind(uint32_t time) const {
+  const ScheduledOp& scheduled = plan_.schedule()[time];
+  const Op& op = plan_.graph().op(scheduled.op);
+  std::byte* scratch = nullptr;
+  if (scheduled.scratch.has_value()) {
+    scratch = arena_ + plan_.buffers()[*scheduled.scratch].offset;
+  }
+  return {.def = op.def.get(),
+          .inputs = BoundValues(plan_, op.inputs, arena_),
+          .outputs = BoundValues(plan_, op.outputs, arena_),
+          .carried = CarriedOutputs(plan_, op),
+          .kernel = {.pool = &pool_,
+                     .scratch = scratch,
+                     .workspace = workspaces_[workspace_of_[time]]}};
 }
 
 void Executor::Run(Phase phase, const RunContext& run) const {
-  for (const Step& step : phases_[static_cast<size_t>(phase)]) {
-    if (step.run) step.run(run);
-    if (poison_) Poison(step);
+  const Interval span = phases_[static_cast<size_t>(phase)];
+  for (uint32_t t = span.begin; t < span.end; ++t) {
+    const BoundOp op = Bind(t);
+    if (!op.def->IsView()) RunnerOf(op.def->kind())(op, run);
+    if (!expiring_.empty()) Poison(t);
   }
 }
 
-void Executor::Poison(const Step& step) const {
-  for (uint32_t b : step.expiring) {
+void Executor::Poison(uint32_t time) const {
+  for (uint32_t b : expiring_[time]) {
     const Buffer& buffer = plan_.buffers()[b];
     std::memset(arena_ + buffer.offset, 0xFF, buffer.bytes);
   }

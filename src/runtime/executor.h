@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Executor: runs the phases of a plan in an arena. All binding happens in the
-// constructor; Run allocates nothing. One thread at a time may call Run.
+// Executor: runs the phases of a plan in an arena. What an op needs is read off
+// the plan as it runs. Only its scratch is found before, because that would
+// allocate: four bytes per op, which are not part of the arena. Run allocates
+// nothing. One thread at a time may call Run.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/parallel.h"
+#include "base/workspace.h"
 #include "runtime/bind.h"
 #include "thimble/plan.h"
 
@@ -23,17 +27,17 @@ class Executor {
   void Run(Phase phase, const RunContext& run) const;
 
  private:
-  struct Step {
-    BoundOp run;                     // empty for a view
-    std::vector<uint32_t> expiring;  // buffers whose life ends here
-  };
-
-  void Poison(const Step& step) const;
+  BoundOp Bind(uint32_t time) const;
+  void Poison(uint32_t time) const;
 
   const Plan& plan_;
   std::byte* arena_;
-  bool poison_;
-  std::array<std::vector<Step>, kPhases> phases_;
+  ThreadPool& pool_;
+  std::array<Interval, kPhases> phases_{};  // of time
+  std::vector<Workspace> workspaces_;       // the different ones
+  std::vector<uint32_t> workspace_of_;      // per moment, an index into them
+  // Buffers whose life ends at each moment; empty without poison.
+  std::vector<std::vector<uint32_t>> expiring_;
 };
 
 }  // namespace thimble::runtime

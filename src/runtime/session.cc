@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/memory_limits.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "kernels/target.h"
@@ -59,12 +60,16 @@ Result<std::unique_ptr<Session>> Session::Create(
     const Plan& plan, const SessionOptions& options) {
   Status cpu = kernels::CheckCpu();
   if (!cpu.ok()) return cpu;
+  const uint64_t arena_bytes = plan.arena_bytes();
+  Status limits = CheckMemoryLimits(
+      arena_bytes, arena_bytes + BesideArenaBytes(plan), MemoryLimits());
+  if (!limits.ok()) return limits;
   auto pool = ThreadPool::Create(plan.options().threads);
   if (!pool.ok()) return pool.status();
-  auto arena = runtime::Arena::Map(plan.arena_bytes());
+  auto arena = runtime::Arena::Map(arena_bytes);
   if (!arena.ok()) return arena.status();
   if (options.poison) {
-    std::memset(arena->base(), 0xFF, plan.arena_bytes());
+    std::memset(arena->base(), 0xFF, arena_bytes);
   }
   return std::unique_ptr<Session>(new Session(std::make_unique<Impl>(
       plan, *std::move(arena), *std::move(pool), options.poison)));

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How many CPUs this process may use. Safe from every thread.
+#pragma once
+
+#include <string>
+
+namespace thimble {
+
+// The CPUs that the scheduler may put this process on (taskset, cpusets), or
+// fewer where a cgroup, its own or a parent, has a quota of CPU time (`docker
+// run --cpus 1.5` gives 2). At least 1. `root` stands in for / in tests.
+int UsableCpus(const std::string& root = "");
+
+}  // namespace thimble
