@@ -14,6 +14,7 @@
 #include "base/parallel.h"
 #include "graph/op.h"
 #include "planner/assemble.h"
+#include "planner/batch_statistics.h"
 #include "planner/checkpoint/checkpoint.h"
 #include "planner/checkpoint/strategy.h"
 #include "planner/schedule.h"
@@ -78,9 +79,10 @@ Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
   status = CheckHasEffect(model, options);
   if (!status.ok()) return status;
   const bool is_fixed = options.microbatch > 0;
-  return CheckDivides("ghost batch", options.ghost_batch,
-                      is_fixed ? "microbatch" : "batch",
-                      is_fixed ? options.microbatch : model.batch());
+  status = CheckDivides("ghost batch", options.ghost_batch,
+                        is_fixed ? "microbatch" : "batch",
+                        is_fixed ? options.microbatch : model.batch());
+  return status.ok() ? planner::CheckStatistics(model, options) : status;
 }
 
 Status CheckOptions(const PlanOptions& options) {
@@ -104,9 +106,14 @@ Status CheckOptions(const PlanOptions& options) {
 }
 
 int64_t MinMicrobatch(const Model& model, const PlanOptions& options) {
-  if (options.min_microbatch > 0) return options.min_microbatch;
   // Batch norms see ghost batches, however many of them a microbatch has.
-  if (options.ghost_batch > 0) return options.ghost_batch;
+  if (options.ghost_batch > 0) {
+    return std::max(options.min_microbatch, options.ghost_batch);
+  }
+  if (options.min_microbatch > 0) {
+    return std::max(options.min_microbatch,
+                    planner::LeastImagesOfStatistics(model));
+  }
   return HasBatchNorm(model) ? kMinNormalized : 1;
 }
 
