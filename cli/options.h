@@ -81,8 +81,7 @@ CLI::Option* AddWhole(CLI::App& app, const char* name, T& value,
             value = static_cast<T>(*ParseWhole(text));
           },
           what)
-      ->type_name("INT in [" + std::to_string(limits.least) + " - " +
-                  std::to_string(limits.most) + "]")
+      ->type_name("INT")
       ->check([limits](const std::string& text) {
         return CheckWhole(text, limits);
       });
