@@ -9,6 +9,7 @@
 #include "options.h"
 #include "thimble/data.h"
 #include "thimble/size.h"
+#include "thimble/text.h"
 
 namespace thimble::cli {
 namespace {
@@ -27,7 +28,7 @@ int List(const DataCommandFlags& flags) {
     std::printf("%-16s %s\n%-16s %s\n", known.name, known.description, "",
                 known.computed   ? "always there"
                 : folder.empty() ? "not here"
-                                 : ("in " + folder).c_str());
+                                 : ("in " + Printable(folder)).c_str());
   }
   return 0;
 }
@@ -75,7 +76,7 @@ int Get(const DataCommandFlags& flags) {
   meter.Close();
   if (!folder.ok()) return Report(folder.status());
   std::printf("%s is in %s; every file's SHA-256 is right\n",
-              flags.name.c_str(), folder->c_str());
+              flags.name.c_str(), Printable(*folder).c_str());
   return 0;
 }
 
@@ -95,7 +96,9 @@ Command AddDataCommand(CLI::App& app) {
   list->footer("Example:\n  thimble data list");
   CLI::App* get = command->add_subcommand(
       "get", "Bring a data set's files here and check them");
-  get->add_option("NAME", flags->name, "cifar10")->required();
+  get->add_option("NAME", flags->name, "cifar10")
+      ->required()
+      ->check(CheckNotEmpty);
   get->add_option("--from", flags->fetch.from,
                   "The archive's address (http or https), the archive, or a "
                   "folder of its files (default: the publisher's address)")

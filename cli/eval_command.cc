@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "options.h"
 #include "thimble/size.h"
+#include "thimble/text.h"
 #include "thimble/trainer.h"
 
 namespace thimble::cli {
@@ -30,17 +31,20 @@ int Run(const EvalCommandFlags& flags) {
   if (!summary.ok()) return Report(summary.status());
   if (flags.json) {
     std::printf(
-        "{\"model\":\"%s\",\"images\":%lld,\"test_loss\":%.9g,"
-        "\"test_accuracy\":%.9g,\"arena_bytes\":%llu,\"weights_sha256\":"
+        "{\"model\":%s,\"images\":%lld,\"test_loss\":%s,"
+        "\"test_accuracy\":%s,\"arena_bytes\":%llu,\"weights_sha256\":"
         "\"%s\"}\n",
-        summary->model.c_str(), static_cast<long long>(summary->images),
-        summary->loss, summary->accuracy,
+        JsonText(summary->model).c_str(),
+        static_cast<long long>(summary->images),
+        JsonNumber(summary->loss).c_str(),
+        JsonNumber(summary->accuracy).c_str(),
         static_cast<unsigned long long>(summary->arena_bytes),
         summary->weights_sha256.c_str());
     return 0;
   }
   std::printf("%s on %lld test images: accuracy %.2f%%, loss %.4f, arena %s\n",
-              summary->model.c_str(), static_cast<long long>(summary->images),
+              Printable(summary->model).c_str(),
+              static_cast<long long>(summary->images),
               100.0 * summary->accuracy, summary->loss,
               FormatBytesUp(summary->arena_bytes).c_str());
   return 0;
@@ -57,11 +61,9 @@ Command AddEvalCommand(CLI::App& app) {
       ->check(CheckNotEmpty);
   AddDataFlags(*command, flags->data, /*required=*/true);
   AddValidationFlag(*command, flags->data);
-  command
-      ->add_option("--batch", flags->options.batch,
-                   "Images per pass (default 100); the accuracy does not "
-                   "depend on it")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  AddWhole(*command, "--batch", flags->options.batch, kImages,
+           "Images per pass (default 100); the accuracy does not depend on "
+           "it");
   AddThreadsFlag(*command, flags->options.threads);
   AddBudgetFlag(*command, flags->budget);
   command->add_flag("--json", flags->json, "One JSON object");

@@ -2,6 +2,7 @@
 //
 // The command-line tool: a thin layer over the public headers.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,12 +18,13 @@
 #include <vector>
 
 #include "commands.h"
+#include "thimble/text.h"
 
 namespace thimble::cli {
 
 int Report(const Status& status) {
   if (status.ok()) return 0;
-  std::fprintf(stderr, "thimble: %s\n", status.message().c_str());
+  std::fprintf(stderr, "thimble: %s\n", Printable(status.message()).c_str());
   return status.code() == StatusCode::kUsage ? 2 : 1;
 }
 
@@ -52,6 +54,25 @@ std::string ParseMessage(CLI::App& app, const CLI::ParseError& error) {
   return message + "; the commands are " + names;
 }
 
+// What follows the command's name, the last one first, as the library wants it.
+// For it, `--out=` without a value takes the next argument; here it has an
+// empty one, which is refused.
+std::vector<std::string> ArgumentsOf(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  bool options_ended = false;
+  for (int i = 1; i < argc; ++i) {
+    std::string text = argv[i];
+    options_ended |= text == "--";
+    const bool is_empty = !options_ended && text.starts_with("--") &&
+                          text.find('=') == text.size() - 1;
+    if (is_empty) text.pop_back();
+    arguments.push_back(std::move(text));
+    if (is_empty) arguments.emplace_back();
+  }
+  std::ranges::reverse(arguments);
+  return arguments;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "Thimble trains neural networks inside a number of bytes that "
@@ -75,14 +96,14 @@ int Main(int argc, char** argv) {
       "in\nthe environment forces a SIMD target; bits are the same per target "
       "only.");
   try {
-    app.parse(argc, argv);
+    app.parse(ArgumentsOf(argc, argv));
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help, --version
   } catch (const CLI::ParseError& e) {
     std::fprintf(stderr,
                  "thimble: %s\nRun `thimble --help`, or `thimble COMMAND "
                  "--help`, for what is accepted.\n",
-                 ParseMessage(app, e).c_str());
+                 Printable(ParseMessage(app, e)).c_str());
     return 2;
   }
   if (app.got_subcommand("plan")) return plan();
@@ -96,13 +117,14 @@ int Main(int argc, char** argv) {
 }  // namespace thimble::cli
 
 // A descriptor that the caller closed would be given to the next file opened,
-// and what is printed would land in it.
+// and what is printed would land in it. Output has a place that cannot be
+// written to: nobody will read it, and that is told as for a full disk.
 static void HoldStandardDescriptors() {
-  int fd = 0;
-  do {
-    fd = open("/dev/null", O_RDWR);
-  } while (fd >= 0 && fd <= STDERR_FILENO);
-  if (fd > STDERR_FILENO) close(fd);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    // The lowest number that is free, which is `fd`.
+    open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR);
+  }
 }
 
 // What could not be printed must not look like success.
@@ -136,13 +158,16 @@ static int ReportOutOfMemory() {
 
 int main(int argc, char** argv) {
   HoldStandardDescriptors();
+  // A file that gets too large for the shell's limit is an error code, not the
+  // end.
+  signal(SIGXFSZ, SIG_IGN);
   // Our own code throws nothing; libraries may, where memory runs out.
   try {
     return CheckOutput(thimble::cli::Main(argc, argv));
   } catch (const std::bad_alloc&) {
     return ReportOutOfMemory();
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "thimble: %s\n", e.what());
+    std::fprintf(stderr, "thimble: %s\n", thimble::Printable(e.what()).c_str());
     return 1;
   }
 }

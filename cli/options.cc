@@ -2,7 +2,6 @@
 #include "options.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "thimble/cpus.h"
 #include "thimble/model.h"
@@ -55,11 +54,10 @@ void AddAllowFlags(CLI::App& app, PlanFlags& flags) {
          "option of its own is not changed")
       ->type_name("LIST")
       ->check(CheckAllowed);
-  app.add_option("--min-microbatch", flags.min_microbatch,
-                 "The least that --allow microbatch may go down to (default: "
-                 "the --ghost-batch, where it is given; else 8 where there are "
-                 "batch norms, and 1 without)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  AddWhole(app, "--min-microbatch", flags.min_microbatch, kImages,
+           "The least that --allow microbatch may go down to (default: "
+           "the --ghost-batch, where it is given; else 8 where there are "
+           "batch norms, and 1 without)");
 }
 
 // `--name on|off`.
@@ -82,19 +80,20 @@ std::string CheckNotEmpty(const std::string& text) {
   return "its value is empty; is a shell variable not set?";
 }
 
-std::string CheckCount(const std::string& text) {
-  const bool digits = !text.empty() &&
-                      text.find_first_not_of("0123456789") == std::string::npos;
-  return digits && text.size() <= 18
+std::string CheckWhole(const std::string& text, const WholeLimits& limits) {
+  if (text.empty()) return CheckNotEmpty(text);
+  const std::optional<uint64_t> number = ParseWhole(text);
+  return number.has_value() && *number >= limits.least && *number <= limits.most
              ? std::string()
-             : "'" + text + "' is no whole number from 0 up to 10^18";
+             : "'" + text + "' is no whole number from " +
+                   std::to_string(limits.least) + " to " +
+                   std::to_string(limits.most);
 }
 
 void AddThreadsFlag(CLI::App& app, int& threads) {
-  app.add_option("--threads", threads,
-                 "Threads to run on (default: one per CPU that the process may "
-                 "use). Results do not depend on it; workspace does")
-      ->check(CLI::Range(1, 256));
+  AddWhole(app, "--threads", threads, kThreads,
+           "Threads to run on (default: one per CPU that the process may "
+           "use). Results do not depend on it; workspace does");
 }
 
 void AddBudgetFlag(CLI::App& app, std::string& budget) {
@@ -105,31 +104,23 @@ void AddBudgetFlag(CLI::App& app, std::string& budget) {
 }
 
 void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
-  app.add_option("MODEL", flags.model, ModelList())->required();
-  app.add_option("--batch", flags.batch, "Images per step (default 100)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  app.add_option(
-         "--microbatch", flags.microbatch,
-         "Images at a time, a divisor of --batch (default: all). A step "
-         "sums the gradients of its microbatches and updates once, so "
-         "less takes less memory; batch norms see one microbatch")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  app.add_option("--ghost-batch", flags.ghost_batch,
-                 "Batch norms see groups of this many images, as with "
-                 "--microbatch, but all in one pass; a divisor of it (default: "
-                 "no groups)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  app.add_option("--dropout", flags.dropout,
-                 "Drops this share of values by chance in training, in [0, 1): "
-                 "before the last layer of mlp and cnn, between the "
-                 "convolutions of each block of wrn-D-K (default 0)")
-      ->check([](const std::string& text) {
-        char* end = nullptr;
-        const double rate = std::strtod(text.c_str(), &end);
-        const bool fits =
-            !text.empty() && *end == '\0' && rate >= 0 && rate < 1;
-        return fits ? std::string() : "'" + text + "' is no number in [0, 1)";
-      });
+  app.add_option("MODEL", flags.model, ModelList())
+      ->required()
+      ->check(CheckNotEmpty);
+  AddWhole(app, "--batch", flags.batch, kImages,
+           "Images per step (default 100)");
+  AddWhole(app, "--microbatch", flags.microbatch, kImages,
+           "Images at a time, a divisor of --batch (default: all). A step "
+           "sums the gradients of its microbatches and updates once, so "
+           "less takes less memory; batch norms see one microbatch");
+  AddWhole(app, "--ghost-batch", flags.ghost_batch, kImages,
+           "Batch norms see groups of this many images, as with "
+           "--microbatch, but all in one pass; a divisor of it (default: "
+           "no groups)");
+  AddDecimal(app, "--dropout", flags.dropout, kShare,
+             "Drops this share of values by chance in training, in [0, 1): "
+             "before the last layer of mlp and cnn, between the "
+             "convolutions of each block of wrn-D-K (default 0)");
   app.add_option("--precision", flags.precision,
                  "What tensors are stored in: f32, the only one so far")
       ->check(CheckPrecision);
@@ -157,10 +148,10 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
             "them would raise the peak; with --checkpoint auto, where the "
             "budget asks for it (default off). Results do not depend on it; "
             "memory and time do");
-  app.add_option("--momentum", flags.optimizer.momentum,
-                 "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
-  app.add_option("--weight-decay", flags.optimizer.weight_decay,
-                 "L2 penalty on all parameters (default 5e-4)");
+  AddDecimal(app, "--momentum", flags.optimizer.momentum, kShare,
+             "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
+  AddDecimal(app, "--weight-decay", flags.optimizer.weight_decay, kNotNegative,
+             "L2 penalty on all parameters (default 5e-4)");
   app.add_flag_callback(
       "--no-nesterov", [&flags] { flags.optimizer.nesterov = false; },
       "Plain momentum instead of Nesterov's form of the step");
@@ -183,10 +174,9 @@ void AddDataFlags(CLI::App& app, DataFlags& flags, bool required) {
 }
 
 void AddValidationFlag(CLI::App& app, DataFlags& flags) {
-  app.add_option("--validation", flags.validation,
-                 "Hold out this many training images, always the same, and "
-                 "test on them instead of the test images (default 0)")
-      ->check(CheckCount);
+  AddWhole(app, "--validation", flags.validation, kCount,
+           "Hold out this many training images, always the same, and "
+           "test on them instead of the test images (default 0)");
 }
 
 int ThreadsOrDefault(int threads) {

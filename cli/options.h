@@ -11,6 +11,7 @@
 
 #include "thimble/data.h"
 #include "thimble/graph.h"
+#include "thimble/number.h"
 #include "thimble/plan.h"
 #include "thimble/status.h"
 
@@ -45,8 +46,65 @@ struct DataFlags {
 // Checks of an option's text: empty, or what is wrong with it. An empty value
 // is mostly a shell variable that is not set, and must not mean "not given".
 std::string CheckNotEmpty(const std::string& text);
-// Whole numbers from 0 on.
-std::string CheckCount(const std::string& text);
+
+// Both are allowed.
+struct WholeLimits {
+  uint64_t least = 0;
+  uint64_t most = 0;
+};
+inline constexpr WholeLimits kImages = {1, uint64_t{1} << 24};
+inline constexpr WholeLimits kThreads = {1, 256};
+inline constexpr WholeLimits kCount = {0, 1'000'000'000'000'000'000};
+
+struct DecimalLimits {
+  const char* text;  // "above 0"
+  bool (*hold)(double number);
+};
+inline constexpr DecimalLimits kShare = {
+    "in [0, 1)", [](double number) { return number >= 0 && number < 1; }};
+inline constexpr DecimalLimits kPositive = {
+    "above 0", [](double number) { return number > 0; }};
+inline constexpr DecimalLimits kNotNegative = {
+    "from 0 on", [](double number) { return number >= 0; }};
+
+std::string CheckWhole(const std::string& text, const WholeLimits& limits);
+
+// An option whose value is a number as thimble/number.h reads it, which the
+// parser of options does not: for that, 0100 is octal, and an empty text 0.
+template <typename T>
+CLI::Option* AddWhole(CLI::App& app, const char* name, T& value,
+                      const WholeLimits& limits, const std::string& what) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [&value](const std::string& text) {
+            value = static_cast<T>(*ParseWhole(text));
+          },
+          what)
+      ->type_name("INT")
+      ->check([limits](const std::string& text) {
+        return CheckWhole(text, limits);
+      });
+}
+
+// The same for float and double.
+template <typename T>
+CLI::Option* AddDecimal(CLI::App& app, const char* name, T& value,
+                        const DecimalLimits& limits, const std::string& what) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [&value](const std::string& text) { value = *ParseDecimal<T>(text); },
+          what)
+      ->type_name("FLOAT")
+      ->check([limits](const std::string& text) {
+        const std::optional<T> number = ParseDecimal<T>(text);
+        if (text.empty()) return CheckNotEmpty(text);
+        return number.has_value() && limits.hold(*number)
+                   ? std::string()
+                   : "'" + text + "' is no number " + limits.text;
+      });
+}
 
 void AddPlanFlags(CLI::App& app, PlanFlags& flags);
 void AddThreadsFlag(CLI::App& app, int& threads);

@@ -77,9 +77,7 @@ Command AddPlanCommand(CLI::App& app) {
       ->add_option("--html", flags->html,
                    "Also writes a page that shows every buffer over time")
       ->type_name("FILE")
-      ->check([](const std::string& path) {
-        return std::string(path.empty() ? "the name of the file is empty" : "");
-      });
+      ->check(CheckNotEmpty);
   command->footer(
       "Example:\n  thimble plan cnn --batch 256 --budget 20MB --json\n"
       "  thimble plan wrn-28-2 --budget 30MB --allow microbatch\n"

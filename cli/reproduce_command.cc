@@ -51,21 +51,24 @@ Command AddReproduceCommand(CLI::App& app) {
   auto flags = std::make_shared<ReproduceFlags>();
   CLI::App* command = app.add_subcommand(
       "reproduce", "A paper's figure or table beside ours; trains nothing");
-  command->add_option("NAME", flags->name, ReproductionList())->required();
+  command->add_option("NAME", flags->name, ReproductionList())
+      ->required()
+      ->check(CheckNotEmpty);
   command->add_flag("--memory-only", flags->options.memory_only,
                     "Leave out what only training can tell (table3 needs it)");
   command->add_flag("--quick", flags->options.quick,
                     "Smaller networks for chen-resnet and chen-lstm, whose "
                     "plans take a minute or so");
-  command
-      ->add_option("--threads", flags->options.threads,
-                   "Threads to plan workspace for (default 2)")
-      ->check(CLI::Range(1, 256));
+  AddWhole(*command, "--threads", flags->options.threads, kThreads,
+           "Threads to plan workspace for (default 2)");
   command->add_flag("--csv", flags->csv,
                     "Comma-separated values with six decimals, which are every "
                     "byte where the unit is MB");
-  command->add_option("--svg", flags->svg,
-                      "Also draw it into this file, which needs no other");
+  command
+      ->add_option("--svg", flags->svg,
+                   "Also draw it into this file, which needs no other")
+      ->type_name("FILE")
+      ->check(CheckNotEmpty);
   command->footer(
       "Example:\n"
       "  thimble reproduce fig5 --svg fig5.svg\n"

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -14,6 +13,7 @@
 #include "progress.h"
 #include "thimble/model.h"
 #include "thimble/size.h"
+#include "thimble/text.h"
 #include "thimble/trainer.h"
 
 namespace thimble::cli {
@@ -34,18 +34,26 @@ struct TrainCommandFlags {
 
 std::atomic<bool> g_stop{false};
 
-// The first signal asks for a clean end; the handler is then gone, so that a
-// second one ends the process at once.
+// The first signal asks for a clean end. A second one, of whatever number, ends
+// the process by itself: it is held back until the handler is done.
+void OnStopSignal(int number) {
+  if (!g_stop.exchange(true)) return;
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
 void StopOnSignals() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { g_stop.store(true); };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGHUP, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before = {};
+    sigaction(number, nullptr, &before);
+    // nohup and a shell's background jobs ask for that.
+    if (before.sa_handler == SIG_IGN) continue;
+    struct sigaction action = {};
+    action.sa_handler = OnStopSignal;
+    sigaction(number, &action, nullptr);
+  }
   // A log or terminal that goes away is an error code, not the end.
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);
 }
 
 TrainOptions WithPreset(const TrainCommandFlags& flags) {
@@ -104,7 +112,7 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
     std::printf("  %-22s %18s\n", name, value.c_str());
   }
   if (!summary.weights_path.empty() && summary.steps > 0) {
-    std::printf("  weights in %s\n", summary.weights_path.c_str());
+    std::printf("  weights in %s\n", Printable(summary.weights_path).c_str());
   }
 }
 
@@ -149,51 +157,32 @@ int Run(const TrainCommandFlags& flags) {
 
 void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   TrainOptions& train = flags.train;
-  auto* epochs = command.add_option(
-      "--epochs", flags.epochs,
-      "Passes over the training images (default: the model's own, 10 for small "
-      "ones); schedules stretch or shrink with it");
-  epochs->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
-  command
-      .add_option("--steps", train.steps, "Steps to train, instead of epochs")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+  CLI::Option* epochs =
+      AddWhole(command, "--epochs", flags.epochs, {1, uint64_t{1} << 32},
+               "Passes over the training images (default: the model's own, 10 "
+               "for small ones); schedules stretch or shrink with it");
+  AddWhole(command, "--steps", train.steps, {1, uint64_t{1} << 40},
+           "Steps to train, instead of epochs")
       ->excludes(epochs);
-  command
-      .add_option("--lr", flags.learning_rate,
-                  "Base learning rate (default: the model's own)")
-      ->check([](const std::string& text) {
-        char* end = nullptr;
-        const double rate = std::strtod(text.c_str(), &end);
-        const bool fits = *end == '\0' && rate > 0 && std::isfinite(rate);
-        return fits ? std::string() : text + " is no number above 0";
-      });
+  AddDecimal(command, "--lr", flags.learning_rate, kPositive,
+             "Base learning rate (default: the model's own)");
   command
       .add_option("--schedule", flags.schedule,
                   "constant, cosine, or steps:0.5=0.2,0.75=0.04 (from half of "
                   "the run on 0.2 of the rate, …; default: the model's own)")
       ->check(CheckNotEmpty);
-  command
-      .add_option("--warmup", flags.warmup_steps,
-                  "Steps in which the rate rises linearly (default: the "
-                  "model's own, 0 for most)")
-      ->check(CheckCount);
+  AddWhole(command, "--warmup", flags.warmup_steps, kCount,
+           "Steps in which the rate rises linearly (default: the model's own, "
+           "0 for most)");
   command
       .add_option("--augment", flags.augment,
                   "none, or crop-flip: shifted by up to 4 pixels with "
                   "reflection, and mirrored in half of the cases (default: "
                   "crop-flip for CIFAR-10, none for the others)")
       ->check(CheckNotEmpty);
-  command
-      .add_option("--seed", train.seed,
-                  "Of weights, order and augmentation (default 1); same "
-                  "seed, same bits")
-      ->check([](const std::string& text) {
-        const bool digits =
-            text.find_first_not_of("0123456789") == std::string::npos;
-        return digits && text.size() <= 19
-                   ? std::string()
-                   : text + " is no whole number below 10^19";
-      });
+  AddWhole(command, "--seed", train.seed, {0, 9'999'999'999'999'999'999u},
+           "Of weights, order and augmentation (default 1); same seed, same "
+           "bits");
   command.add_flag("--keep-last", train.keep_last,
                    "Train on a last partial batch too, instead of dropping it");
   command

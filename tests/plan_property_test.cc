@@ -121,17 +121,31 @@ bool HasBatchNorm(const Model& model) {
   });
 }
 
+// Whether every batch norm sees several values per channel, with `images` at a
+// time.
+bool HasStatistics(const Model& model, int64_t images) {
+  return std::ranges::all_of(model.graph.ops(), [&](const Op& op) {
+    return op.def->kind() != OpKind::kBatchNorm ||
+           images *
+                   model.graph.value(op.inputs[0]).spec.shape.elements_from(2) >
+               1;
+  });
+}
+
 // How the step of a random network may be divided: by its largest divisor below
 // the batch, in microbatches or, for batch norms, in one pass.
 std::vector<PlanOptions> Divisions(const Model& model) {
   int64_t divisor = std::max<int64_t>(1, model.batch() / 2);
   while (model.batch() % divisor != 0) --divisor;
+  if (!HasStatistics(model, divisor)) divisor = model.batch();
   std::vector<PlanOptions> divisions = {{.microbatch = divisor},
                                         {.microbatch = divisor, .fuse = false}};
   if (HasBatchNorm(model)) {
     divisions.push_back({.ghost_batch = divisor});
     divisions.push_back({.ghost_batch = divisor, .fuse = false});
-    divisions.push_back({.microbatch = divisor, .ghost_batch = 1});
+    if (HasStatistics(model, 1)) {
+      divisions.push_back({.microbatch = divisor, .ghost_batch = 1});
+    }
   }
   return divisions;
 }

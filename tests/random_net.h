@@ -22,7 +22,10 @@ class RandomNet {
   // Images are `scale` times as large along each side: 1 is quick to run, at 8
   // activations outweigh the kernels' scratch.
   explicit RandomNet(uint64_t seed, int64_t scale = 1)
-      : scale_(scale), random_(seed, 0, 0), net_("random", 1 + Next(5)) {}
+      : scale_(scale),
+        random_(seed, 0, 0),
+        batch_(1 + Next(5)),
+        net_("random", batch_) {}
 
   Result<Model> Build() {
     const ImageLayer layer{.channels = 1 + Next(2),
@@ -85,11 +88,17 @@ class RandomNet {
     return Slide(x, y, channels, kernel, stride, padding);
   }
 
+  // A batch norm; a bias where it would see one value per channel.
+  ValueId Norm(ValueId x, int64_t pixels) {
+    return batch_ * pixels > 1 ? net_.BatchNorm(Name(), x)
+                               : net_.Bias(Name(), x);
+  }
+
   Images AddImageLayers() {
     Images x = Some(images_);
     switch (Next(11)) {
       case 0:
-        x.id = net_.BatchNorm(Name(), x.id);
+        x.id = Norm(x.id, x.height * x.width);
         return x;
       case 1:
         x.id = net_.Relu(x.id);
@@ -102,7 +111,7 @@ class RandomNet {
         return x;
       case 4: {  // residual
         Images y = Conv(x, x.channels, 3, 1, 1);
-        y.id = net_.Add(net_.BatchNorm(Name(), y.id), x.id);
+        y.id = net_.Add(Norm(y.id, y.height * y.width), x.id);
         y.id = net_.Relu(y.id);
         return y;
       }
@@ -162,7 +171,7 @@ class RandomNet {
         x.id = net_.Dropout(x.id, 0.5);
         return x;
       case 1:
-        x.id = net_.BatchNorm(Name(), x.id);
+        x.id = Norm(x.id, 1);
         return x;
       case 2:
         x.id = net_.Relu(net_.Bias(Name(), net_.Add(x.id, x.id)));
@@ -206,6 +215,7 @@ class RandomNet {
   RandomStream random_;
   uint32_t next_ = 0;
   int named_ = 0;
+  int64_t batch_;
   Network net_;
   std::vector<Images> images_;
   std::vector<Rows> rows_;

@@ -253,6 +253,49 @@ TEST(Refusal, OfNetworksWithoutInputsOrParameters) {
                }).empty());
 }
 
+TEST(Refusal, OfNamesThatNoFileCouldHold) {
+  const std::string broken = "caf\xe9";
+  const auto layers = {
+      +[](Network& net, ValueId x, const std::string& name) {
+        return net.Conv2d(name, x, {});
+      },
+      +[](Network& net, ValueId x, const std::string& name) {
+        return net.Linear(name, net.Flatten(x), 2, /*bias=*/false);
+      },
+      +[](Network& net, ValueId x, const std::string& name) {
+        return net.Bias(name, x);
+      },
+      +[](Network& net, ValueId x, const std::string& name) {
+        return net.BatchNorm(name, x);
+      },
+      +[](Network& net, ValueId x, const std::string& name) {
+        const LstmWeights weights = net.Lstm("memory", 60, 3);
+        return net.LstmStep(name, net.Flatten(x), weights, {}).h;
+      },
+      +[](Network& net, ValueId x, const std::string& name) {
+        net.Lstm(name, 60, 3);
+        return x;
+      }};
+  const auto error_of = [](const std::string& name, auto layer,
+                           const std::string& layer_name) {
+    Network net(name, 4);
+    ValueId x = net.Images({.channels = 2, .height = 6, .width = 5});
+    x = net.Flatten(layer(net, x, layer_name));
+    const Result<Model> model = net.Finish(net.Linear("fc", x, 3));
+    EXPECT_TRUE(model.ok() || model.status().code() == StatusCode::kUsage);
+    return model.ok() ? "" : model.status().message();
+  };
+  for (const auto& layer : layers) {
+    EXPECT_TRUE(Has(error_of("net", layer, broken), "the name 'caf?"));
+    EXPECT_TRUE(Has(error_of("net", layer, broken), "' is not UTF-8"));
+    EXPECT_TRUE(Has(error_of(broken, layer, "a"), "the name 'caf?' is not"));
+    EXPECT_EQ(error_of("café", layer, "größer"), "");
+    // Parameters have a suffix, so none is the key that files have of their
+    // own.
+    EXPECT_EQ(error_of("net", layer, "__metadata__"), "");
+  }
+}
+
 TEST(Refusal, OfSequencesSaysWhatDoesNotFit) {
   const auto error_of = [](int64_t steps, int64_t read, int64_t features) {
     Network net("bad", 4);

@@ -69,7 +69,8 @@ class Network {
   // Part `step`, from 0, of all images: rows, normalised to f32.
   ValueId SequenceStep(int64_t step);
 
-  // Parameters are named "<name>.weight" and so on; names must be unique.
+  // Parameters are named "<name>.weight" and so on; names must be unique, and
+  // UTF-8, as the network's own.
   // Convolutions have no bias and start He-normal by fan-out.
   ValueId Conv2d(const std::string& name, ValueId x, const ConvLayer& layer);
   // Weights start uniform in ±1/sqrt(in), the bias at 0.
@@ -114,6 +115,8 @@ class Network {
                     Role role = Role::kParameter);
   std::string Unnamed(const char* kind);
   void Fail(std::string message);
+  // Fails where it could not be written to a file.
+  bool CheckName(const std::string& name);
   // False after an error, or when `x` came from none of this network's calls.
   bool Usable(ValueId x);
 

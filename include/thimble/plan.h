@@ -37,7 +37,8 @@ struct PlanOptions {
   int threads = 1;
   // Images of one forward and backward pass; 0: the whole batch, which it must
   // divide. A step adds up the gradients of all its microbatches, then updates
-  // once. Batch norms see one microbatch at a time.
+  // once. Batch norms see one microbatch at a time; where that is one value per
+  // channel, training is refused.
   int64_t microbatch = 0;
   // Batch norms see groups of this many images, as if each were a microbatch,
   // though all are in one pass; 0: no groups. Must divide the microbatch, and

@@ -76,7 +76,8 @@ std::string ReproductionText(const Reproduction& reproduction);
 std::string ReproductionCsv(const Reproduction& reproduction);
 // One self-contained SVG document.
 std::string ReproductionSvg(const Reproduction& reproduction);
-// The same into a file, whole or not at all.
+// The same into a file, whole or not at all. A name that stands for a link, a
+// folder or a device is refused.
 Status WriteReproductionSvg(const Reproduction& reproduction,
                             const std::string& path);
 

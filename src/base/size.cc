@@ -5,6 +5,9 @@
 
 #include <array>
 #include <limits>
+#include <optional>
+
+#include "thimble/number.h"
 
 namespace thimble {
 namespace {
@@ -77,13 +80,10 @@ Result<uint64_t> ParseSize(std::string_view text) {
   using Wide = unsigned __int128;
   constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
   size_t at = 0;
-  uint64_t whole = 0;
-  for (; at < text.size() && IsDigit(text[at]); ++at) {
-    const auto digit = static_cast<uint64_t>(text[at] - '0');
-    if (whole > (kMax - digit) / 10) return NotASize(text, "it is too large");
-    whole = whole * 10 + digit;
-  }
+  while (at < text.size() && IsDigit(text[at])) ++at;
   if (at == 0) return NotASize(text, "it does not start with a digit");
+  const std::optional<uint64_t> whole = ParseWhole(text.substr(0, at));
+  if (!whole.has_value()) return NotASize(text, "it is too large");
 
   // The fraction as numerator / denominator; digits past the 18th are below a
   // millionth of a byte in every unit.
@@ -109,7 +109,7 @@ Result<uint64_t> ParseSize(std::string_view text) {
       return NotASize(text, "bytes come whole");
     }
     const Wide bytes =
-        Wide{whole} * unit.bytes + Wide{numerator} * unit.bytes / denominator;
+        Wide{*whole} * unit.bytes + Wide{numerator} * unit.bytes / denominator;
     if (bytes > kMax) return NotASize(text, "it is too large");
     return static_cast<uint64_t>(bytes);
   }

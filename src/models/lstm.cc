@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <string_view>
 #include <vector>
+
+#include "thimble/number.h"
 
 namespace thimble::models {
 namespace {
@@ -17,32 +20,29 @@ constexpr int64_t kImageSide = 28;
 constexpr int64_t kPlannedFeatures = 50;
 constexpr int64_t kFewSteps = 112;
 
-// The number at `text`, which is moved behind it, or −1.
-int64_t ReadNumber(const char*& text) {
-  if (*text < '1' || *text > '9') return -1;
-  char* end = nullptr;
-  const int64_t number = std::strtol(text, &end, 10);
-  text = end;
-  return number;
-}
-
-bool Within(int64_t number, int64_t least, int64_t most) {
-  return number >= least && number <= most;
+// The number in front of the first dash of `text`, which keeps what is behind
+// it; 0 where there is none, or it is past `most`.
+int64_t TakeNumber(std::string_view& text, int64_t most) {
+  const size_t dash = std::min(text.find('-'), text.size());
+  const auto number = ParseWhole(text.substr(0, dash));
+  text.remove_prefix(std::min(dash + 1, text.size()));
+  const bool fits = number.value_or(0) <= static_cast<uint64_t>(most);
+  return fits ? static_cast<int64_t>(number.value_or(0)) : 0;
 }
 
 }  // namespace
 
 Result<std::optional<LstmModelShape>> ParseLstmName(const std::string& name) {
   if (name.rfind(kLstmPrefix, 0) != 0) return std::optional<LstmModelShape>();
-  const char* text = name.c_str() + std::string(kLstmPrefix).size();
+  std::string_view text =
+      std::string_view(name).substr(std::string_view(kLstmPrefix).size());
   LstmModelShape shape;
-  shape.layers = ReadNumber(text);
-  shape.hidden = *text == '-' ? ReadNumber(++text) : -1;
-  shape.steps = *text == '-' ? ReadNumber(++text) : -1;
+  shape.layers = TakeNumber(text, kMaxLayers);
+  shape.hidden = TakeNumber(text, kMaxHidden);
+  const bool is_last = text.find('-') == text.npos;
+  shape.steps = TakeNumber(text, kMaxSteps);
   // A single step has nothing to hand on: mlp does that.
-  if (*text == '\0' && Within(shape.layers, 1, kMaxLayers) &&
-      Within(shape.hidden, 1, kMaxHidden) &&
-      Within(shape.steps, 2, kMaxSteps)) {
+  if (is_last && shape.layers >= 1 && shape.hidden >= 1 && shape.steps >= 2) {
     return std::optional<LstmModelShape>(shape);
   }
   return Status::Usage(fmt::format(

@@ -69,11 +69,14 @@ TEST(Lstm, RefusesStepsThatDoNotDivideTheImage) {
 
 TEST(Lstm, RefusesNamesThatAreNone) {
   for (const char* name :
-       {"lstm", "lstm-", "lstm-1", "lstm-1-8", "lstm-1-8-", "lstm-0-8-28",
-        "lstm-1-0-28", "lstm-1-8-0", "lstm-1-8-1", "lstm-1-8-28x",
-        "lstm-1-8-28-2", "lstm--1-8-28", "lstm-1-8--28", "lstm-65-8-28",
-        "lstm-1-16385-28", "lstm-1-8-10001", "lstm- 1-8-28",
-        "lstm-1-8-99999999999999999999"}) {
+       {"lstm",           "lstm-",         "lstm-1",
+        "lstm-1-8",       "lstm-1-8-",     "lstm-0-8-28",
+        "lstm-1-0-28",    "lstm-1-8-0",    "lstm-1-8-1",
+        "lstm-1-8-28x",   "lstm-1-8-28-2", "lstm--1-8-28",
+        "lstm-1-8--28",   "lstm-65-8-28",  "lstm-1-16385-28",
+        "lstm-1-8-10001", "lstm- 1-8-28",  "lstm-1-8-99999999999999999999",
+        "lstm-1-8-0x1c",  "lstm-0x1-8-28", "lstm-1-+8-28",
+        "lstm-1-8-28 ",   "lstm-1-8-28-",  "lstm--8-28"}) {
     const Status status = BuildModel(name, {.batch = 1}).status();
     EXPECT_EQ(status.code(), StatusCode::kUsage) << name;
     EXPECT_NE(status.message().find(name), std::string::npos);

@@ -41,13 +41,48 @@ TEST(Models, WideResidualNetworksStartByFanOut) {
 }
 
 TEST(Models, UnknownNamesAndImpossibleShapesAreRefused) {
-  for (const char* name :
-       {"", "vgg", "wrn", "wrn-28", "wrn-27-2", "wrn-4-2", "wrn-28-0",
-        "wrn-28--1", "wrn-28-2x", "wrn-28-nan", "wrn-6010-2", "wrn-28-1e9"}) {
+  for (const char* name : {"",
+                           "vgg",
+                           "wrn",
+                           "wrn-28",
+                           "wrn-27-2",
+                           "wrn-4-2",
+                           "wrn-28-0",
+                           "wrn-28--1",
+                           "wrn-28-2x",
+                           "wrn-28-nan",
+                           "wrn-6010-2",
+                           "wrn-28-1e9",
+                           "wrn-28-0x2",
+                           "wrn- 28-2",
+                           "wrn-28- 2",
+                           "wrn-+28-2",
+                           "wrn-28-+2",
+                           "wrn-0x1c-2",
+                           "wrn-28-0x1p1",
+                           "wrn-28-inf",
+                           "wrn-28-2 ",
+                           "wrn--28-2",
+                           "wrn-28-",
+                           "wrn--2",
+                           "wrn-99999999999999999999-2",
+                           "wrn-28-2-2"}) {
     EXPECT_EQ(BuildModel(name, {.batch = 1, .images = kCifar}).status().code(),
               StatusCode::kUsage)
         << name;
   }
+}
+
+TEST(Models, NumbersInNamesAreDecimal) {
+  const auto parameters = [](const char* name) {
+    auto model = BuildModel(name, {.batch = 1, .images = kCifar});
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    return model.ok() ? model->graph.ParameterCount() : -1;
+  };
+  EXPECT_EQ(parameters("wrn-010-01.50"), parameters("wrn-10-1.5"));
+  EXPECT_EQ(parameters("wrn-10-.5"), parameters("wrn-10-5e-1"));
+  EXPECT_EQ(parameters("resnet-020"), parameters("resnet-20"));
+  EXPECT_EQ(parameters("lstm-1-010-032"), parameters("lstm-1-10-32"));
 }
 
 TEST(Models, RefusedWideNetworksLearnTheLimits) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/utf8.h"
 #include "graph/op.h"
 #include "ops/add.h"
 #include "ops/batch_norm.h"
@@ -22,6 +23,7 @@
 #include "ops/reshape.h"
 #include "ops/shortcut.h"
 #include "ops/softmax_cross_entropy.h"
+#include "thimble/text.h"
 
 namespace thimble {
 namespace {
@@ -54,6 +56,7 @@ bool IsReasonable(const Shape& shape) {
 
 Network::Network(std::string name, int64_t batch) : batch_(batch) {
   model_.name = std::move(name);
+  CheckName(model_.name);
   if (!InRange(batch)) {
     Fail(fmt::format("batch must be between 1 and {}, got {}", kMaxExtent,
                      batch));
@@ -62,6 +65,15 @@ Network::Network(std::string name, int64_t batch) : batch_(batch) {
 
 void Network::Fail(std::string message) {
   if (status_.ok()) status_ = Status::Usage(std::move(message));
+}
+
+bool Network::CheckName(const std::string& name) {
+  if (IsUtf8(name)) return true;
+  Fail(
+      fmt::format("the name '{}' is not UTF-8, which files of weights and logs "
+                  "require; choose another",
+                  Printable(name)));
+  return false;
 }
 
 bool Network::Usable(ValueId x) {
@@ -79,7 +91,7 @@ std::string Network::Unnamed(const char* kind) {
 
 ValueId Network::Parameter(const std::string& name, const Shape& shape,
                            Init init, Role role) {
-  if (!status_.ok()) return {};
+  if (!status_.ok() || !CheckName(name)) return {};
   if (!IsReasonable(shape)) {
     Fail(
         fmt::format("'{}': a shape {} is not possible; extents go from 1 to "
@@ -107,6 +119,7 @@ std::vector<ValueId> Network::AddOp(const std::string& name,
   for (ValueId input : inputs) {
     if (!Usable(input)) return {};
   }
+  if (!CheckName(name)) return {};
   auto made = model_.graph.AddOp(name, std::move(def), std::move(inputs));
   if (!made.ok()) {
     Fail(made.status().message());

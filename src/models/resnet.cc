@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <algorithm>
 
 #include "models/wrn.h"
+#include "thimble/number.h"
 
 namespace thimble::models {
 namespace {
@@ -103,9 +104,9 @@ Result<std::optional<ResnetShape>> ParseResnetName(const std::string& name) {
   shape.imagenet = name.rfind(kImagenetPrefix, 0) == 0;
   const std::string text = name.substr(
       std::string(shape.imagenet ? kImagenetPrefix : kResnetPrefix).size());
-  const bool digits = !text.empty() && text.size() <= 6 &&
-                      text.find_first_not_of("0123456789") == std::string::npos;
-  if (digits) shape.depth = std::strtol(text.c_str(), nullptr, 10);
+  // Past the largest depth they are all alike.
+  shape.depth = static_cast<int64_t>(
+      std::min(ParseWhole(text).value_or(0), uint64_t{kMaxResnetDepth} + 1));
   shape.bottleneck = shape.imagenet || shape.depth >= kFirstBottleneckDepth;
   if (IsDepth(shape)) return std::optional<ResnetShape>(shape);
   return Status::Usage(fmt::format(

@@ -113,11 +113,29 @@ TEST(Resnet, GrowsEveryStageWithDepth) {
 }
 
 TEST(Resnet, RefusesDepthsThatItDoesNotHave) {
-  for (const char* name :
-       {"resnet", "resnet-", "resnet-2", "resnet-49", "resnet-29", "resnet-170",
-        "resnet-0", "resnet--8", "resnet-110x", "resnet-6011", "resnet-999999",
-        "resnet-99999999999999999999", "resnet-imagenet", "resnet-imagenet-",
-        "resnet-imagenet-11", "resnet-imagenet-18", "resnet-imagenet-1000"}) {
+  for (const char* name : {"resnet",
+                           "resnet-",
+                           "resnet-2",
+                           "resnet-49",
+                           "resnet-29",
+                           "resnet-170",
+                           "resnet-0",
+                           "resnet--8",
+                           "resnet-110x",
+                           "resnet-6011",
+                           "resnet-999999",
+                           "resnet-99999999999999999999",
+                           "resnet-imagenet",
+                           "resnet-imagenet-",
+                           "resnet-imagenet-11",
+                           "resnet-imagenet-18",
+                           "resnet-imagenet-1000",
+                           "resnet-0x14",
+                           "resnet- 20",
+                           "resnet-+20",
+                           "resnet-20 ",
+                           "resnet-imagenet-0x32",
+                           "resnet-imagenet- 50"}) {
     const Status status = BuildModel(name, {}).status();
     EXPECT_EQ(status.code(), StatusCode::kUsage) << name;
     EXPECT_NE(status.message().find(name), std::string::npos);

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstdlib>
+#include <string_view>
+
+#include "thimble/number.h"
 
 namespace thimble::models {
 namespace {
@@ -32,17 +35,15 @@ ValueId Block(Network& net, const std::string& name, ValueId x,
 
 Result<std::optional<WrnShape>> ParseWrnName(const std::string& name) {
   if (name.rfind("wrn-", 0) != 0) return std::optional<WrnShape>();
-  const char* text = name.c_str() + 4;
-  char* end = nullptr;
-  WrnShape shape;
-  shape.depth = std::strtol(text, &end, 10);
-  bool ok = end != text && *end == '-';
-  if (ok) {
-    text = end + 1;
-    shape.width = std::strtod(text, &end);
-    ok = end != text && *end == '\0';
-  }
-  if (!ok || shape.depth < 10 || shape.depth > kMaxDepth ||
+  const std::string_view numbers = std::string_view(name).substr(4);
+  const size_t dash = std::min(numbers.find('-'), numbers.size());
+  const auto depth = ParseWhole(numbers.substr(0, dash));
+  const auto width =
+      ParseDecimal<double>(numbers.substr(std::min(dash + 1, numbers.size())));
+  const WrnShape shape{.depth = static_cast<int64_t>(std::min(
+                           depth.value_or(0), uint64_t{kMaxDepth} + 1)),
+                       .width = width.value_or(0)};
+  if (shape.depth < 10 || shape.depth > kMaxDepth ||
       (shape.depth - 4) % 6 != 0 || !(shape.width > 0) ||
       shape.width > kMaxWidth || std::lround(16 * shape.width) < 1) {
     return Status::Usage(fmt::format(

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <numbers>
+
+#include "thimble/number.h"
 
 namespace thimble::optim {
 namespace {
@@ -14,14 +15,6 @@ namespace {
 constexpr const char* kForms =
     "use constant, cosine, or steps:AT=FACTOR,... with AT in [0, 1] rising, "
     "e.g. steps:0.5=0.2,0.75=0.04";
-
-// The whole of `text` as a finite number >= 0.
-bool ParseNumber(const std::string& text, double* number) {
-  char* end = nullptr;
-  *number = std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0' && std::isfinite(*number) &&
-         *number >= 0.0;
-}
 
 }  // namespace
 
@@ -44,14 +37,14 @@ Result<Schedule> Schedule::Parse(const std::string& text) {
     const size_t comma = std::min(text.find(',', at), text.size());
     const std::string item = text.substr(at, comma - at);
     const size_t equals = item.find('=');
-    Drop drop;
-    if (equals == std::string::npos ||
-        !ParseNumber(item.substr(0, equals), &drop.at) ||
-        !ParseNumber(item.substr(equals + 1), &drop.factor) || drop.at > 1.0 ||
-        (!schedule.drops_.empty() && drop.at <= schedule.drops_.back().at)) {
+    if (equals == std::string::npos) return bad();
+    const auto start = ParseDecimal<double>(item.substr(0, equals));
+    const auto factor = ParseDecimal<double>(item.substr(equals + 1));
+    if (!start.has_value() || !factor.has_value() || *start > 1.0 ||
+        (!schedule.drops_.empty() && *start <= schedule.drops_.back().at)) {
       return bad();
     }
-    schedule.drops_.push_back(drop);
+    schedule.drops_.push_back({*start, *factor});
     at = comma + 1;
   }
   return schedule;

@@ -7,9 +7,12 @@ namespace thimble::optim {
 namespace {
 
 TEST(Schedule, RefusesWhatItCannotRead) {
-  for (const char* text : {"", "linear", "steps:", "steps:0.5", "steps:2=0.1",
-                           "steps:0.5=0.1,0.4=0.01", "steps:a=b",
-                           "steps:0.5=-1", "steps:0.5=0.1,", "steps:nan=1"}) {
+  for (const char* text :
+       {"", "linear", "steps:", "steps:0.5", "steps:2=0.1",
+        "steps:0.5=0.1,0.4=0.01", "steps:a=b", "steps:0.5=-1", "steps:0.5=0.1,",
+        "steps:nan=1", "steps:0x0.8=0.1", "steps:0.5=0x1p-3", "steps: 0.5=0.1",
+        "steps:0.5= 0.1", "steps:+0.5=0.1", "steps:0.5=inf",
+        "steps:=", "steps:0.5="}) {
     EXPECT_EQ(Schedule::Parse(text).status().code(), StatusCode::kUsage)
         << text;
   }

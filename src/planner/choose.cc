@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "graph/op.h"
 #include "planner/assemble.h"
+#include "planner/batch_statistics.h"
 #include "planner/recompute/strategy.h"
 #include "planner/recompute/strategy_script.h"
 
@@ -20,9 +21,14 @@ namespace {
 constexpr int64_t kMinNormalized = 8;
 
 int64_t MinMicrobatch(const Model& model, const PlanOptions& options) {
-  if (options.min_microbatch > 0) return options.min_microbatch;
   // Batch norms see ghost batches, however many of them a microbatch has.
-  if (options.ghost_batch > 0) return options.ghost_batch;
+  if (options.ghost_batch > 0) {
+    return std::max(options.min_microbatch, options.ghost_batch);
+  }
+  if (options.min_microbatch > 0) {
+    return std::max(options.min_microbatch,
+                    planner::LeastImagesOfStatistics(model));
+  }
   return planner::HasBatchNorm(model) ? kMinNormalized : 1;
 }
 

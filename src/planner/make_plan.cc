@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
+#include "planner/batch_statistics.h"
 #include "planner/choose.h"
 #include "planner/recompute/strategy.h"
 #include "thimble/plan.h"
@@ -63,9 +64,10 @@ Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
   status = CheckHasEffect(model, options);
   if (!status.ok()) return status;
   const bool is_fixed = options.microbatch > 0;
-  return CheckDivides("ghost batch", options.ghost_batch,
-                      is_fixed ? "microbatch" : "batch",
-                      is_fixed ? options.microbatch : model.batch());
+  status = CheckDivides("ghost batch", options.ghost_batch,
+                        is_fixed ? "microbatch" : "batch",
+                        is_fixed ? options.microbatch : model.batch());
+  return status.ok() ? planner::CheckStatistics(model, options) : status;
 }
 
 Status CheckOptions(const PlanOptions& options) {

@@ -3,7 +3,6 @@
 // A plan as one self-contained page. It is written as it is made: a plan of
 // many thousand buffers takes no more memory here than a small one.
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,7 @@
 #include "base/files.h"
 #include "report/html_page.h"
 #include "report/markup.h"
+#include "report/output_file.h"
 #include "report/plan_report.h"
 #include "thimble/report.h"
 #include "thimble/size.h"
@@ -402,15 +402,7 @@ void AddData(PageWriter& page, const Plan& plan, const Canvas& canvas) {
 
 Status WritePlanHtml(const Plan& plan, std::optional<uint64_t> budget,
                      const std::string& path) {
-  // A rename would replace a device or a link, /dev/stdout say, by a file.
-  struct stat there;
-  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
-    return Status::Failed(fmt::format(
-        "cannot write {}: it is there and is not a regular file; choose "
-        "another name",
-        path));
-  }
-  auto file = AtomicFileWriter::Create(path);
+  auto file = report::CreateOutputFile(path);
   if (!file.ok()) return file.status();
   PageWriter page(*std::move(file));
   const Canvas canvas = CanvasOf(plan);

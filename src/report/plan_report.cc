@@ -12,6 +12,7 @@
 
 #include "thimble/report.h"
 #include "thimble/size.h"
+#include "thimble/text.h"
 
 namespace thimble {
 namespace {
@@ -212,10 +213,10 @@ std::string PlanTable(const Plan& plan, std::span<const TradeOff> trade_offs) {
                                   static_cast<double>(plan.lower_bound()) -
                               1.0);
   std::string text = fmt::format(
-      "{}: {} parameters, batch {}{}, f32, {} thread{}{}\n\n", plan.model(),
-      plan.graph().ParameterCount(), plan.batch(), PassesText(plan),
-      plan.options().threads, plan.options().threads == 1 ? "" : "s",
-      AblationNote(plan.options()));
+      "{}: {} parameters, batch {}{}, f32, {} thread{}{}\n\n",
+      Printable(plan.model()), plan.graph().ParameterCount(), plan.batch(),
+      PassesText(plan), plan.options().threads,
+      plan.options().threads == 1 ? "" : "s", AblationNote(plan.options()));
   text += fmt::format("  {:<30} {:>12}\n", "arena (all that is allocated)",
                       FormatBytesUp(plan.arena_bytes()));
   text += fmt::format("  {:<30} {:>12}\n", "process beside it, at most",
@@ -227,7 +228,8 @@ std::string PlanTable(const Plan& plan, std::span<const TradeOff> trade_offs) {
       {"model", shares.model},           {"optimizer", shares.optimizer},
       {"activation", shares.activation}, {"workspace", shares.workspace},
       {"input", shares.input},           {"statistics", shares.statistics}};
-  text += fmt::format("\n  at the peak, op '{}':\n", plan.peak_op().name);
+  text += fmt::format("\n  at the peak, op '{}':\n",
+                      Printable(plan.peak_op().name));
   for (const auto& [name, bytes] : rows) {
     text +=
         fmt::format("    {:<26} {:>12} {:>5.1f}%\n", name, FormatBytes(bytes),
@@ -237,7 +239,7 @@ std::string PlanTable(const Plan& plan, std::span<const TradeOff> trade_offs) {
   const std::vector<const Buffer*> live = report::LiveAtPeak(plan);
   text += "\n  largest buffers there:\n";
   for (size_t i = 0; i < std::min<size_t>(5, live.size()); ++i) {
-    text += fmt::format("    {:<26} {:>12}   {}\n", live[i]->name,
+    text += fmt::format("    {:<26} {:>12}   {}\n", Printable(live[i]->name),
                         FormatBytes(live[i]->bytes), RoleName(live[i]->role));
   }
   // Nobody asked for it: it belongs to the way in which the ops are fused.

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <span>
 
-#include "base/files.h"
 #include "report/markup.h"
+#include "report/output_file.h"
 #include "thimble/reproduce.h"
 
 namespace thimble {
@@ -195,7 +195,7 @@ std::string ReproductionSvg(const Reproduction& reproduction) {
 
 Status WriteReproductionSvg(const Reproduction& reproduction,
                             const std::string& path) {
-  auto file = AtomicFileWriter::Create(path);
+  auto file = report::CreateOutputFile(path);
   if (!file.ok()) return file.status();
   const std::string svg = ReproductionSvg(reproduction);
   Status status = file->Write(std::as_bytes(std::span(svg)));

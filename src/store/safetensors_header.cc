@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace thimble {
 namespace {
@@ -52,37 +53,6 @@ std::string Quote(std::string_view name) {
     text += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
   }
   return text + (name.size() > kShown ? "…'" : "'");
-}
-
-// The bytes that follow a first byte of UTF-8; -1 if it cannot be first.
-int FollowingBytes(uint8_t first) {
-  if (first < 0x80) return 0;
-  if (first >= 0xC2 && first <= 0xDF) return 1;
-  if (first >= 0xE0 && first <= 0xEF) return 2;
-  if (first >= 0xF0 && first <= 0xF4) return 3;
-  return -1;
-}
-
-bool IsUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto first = static_cast<uint8_t>(text[i++]);
-    const int following = FollowingBytes(first);
-    if (following < 0) return false;
-    for (int k = 0; k < following; ++k, ++i) {
-      if (i >= text.size()) return false;
-      const auto byte = static_cast<uint8_t>(text[i]);
-      // The second byte's range excludes overlong forms, surrogates, and what
-      // is past the last code point.
-      uint8_t low = 0x80;
-      uint8_t high = 0xBF;
-      if (k == 0 && first == 0xE0) low = 0xA0;
-      if (k == 0 && first == 0xED) high = 0x9F;
-      if (k == 0 && first == 0xF0) low = 0x90;
-      if (k == 0 && first == 0xF4) high = 0x8F;
-      if (byte < low || byte > high) return false;
-    }
-  }
-  return true;
 }
 
 // Whether brackets nest too deeply, judged without a parser, so that no text

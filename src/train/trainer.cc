@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "data/augment.h"
 #include "optim/schedule.h"
+#include "planner/batch_statistics.h"
 #include "thimble/model.h"
 #include "thimble/report.h"
 #include "thimble/rss.h"
@@ -97,7 +98,9 @@ Status CheckOptions(const TrainOptions& options, const Plan& plan,
                     "--batch, or --keep-last",
                     data.name(), data.size(Split::kTrain), plan.batch()));
   }
-  return Status::Ok();
+  const int64_t last = data.size(Split::kTrain) % plan.batch();
+  if (!options.keep_last || last == 0) return Status::Ok();
+  return planner::CheckLastBatch(plan, last);
 }
 
 struct TestResult {

@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <cstdlib>
+#include <string_view>
 
 #include "base/check.h"
 #include "base/files.h"
 #include "base/sha256.h"
 #include "store/safetensors.h"
+#include "thimble/number.h"
 #include "train/out_folder.h"
 #include "train/state.h"
 
@@ -23,25 +23,25 @@ std::string JoinFloats(const std::vector<float>& values) {
   return fmt::format("{:.9g}", fmt::join(values, ","));
 }
 
-bool ParseFloats(const std::string& text, std::vector<float>* values) {
-  const char* at = text.c_str();
-  while (*at != '\0') {
-    char* end = nullptr;
-    const float value = std::strtof(at, &end);
-    if (end == at || (*end != ',' && *end != '\0') || !std::isfinite(value)) {
-      return false;
-    }
-    values->push_back(value);
-    at = *end == ',' ? end + 1 : end;
+// Numbers separated by commas.
+bool ParseFloats(std::string_view text, std::vector<float>* values) {
+  while (true) {
+    const size_t comma = text.find(',');
+    const bool is_negative = text.starts_with('-');
+    const auto value =
+        ParseDecimal<float>(text.substr(0, comma).substr(is_negative ? 1 : 0));
+    if (!value.has_value()) return false;
+    values->push_back(is_negative ? -*value : *value);
+    if (comma == std::string_view::npos) return true;
+    text.remove_prefix(comma + 1);
   }
-  return !values->empty();
 }
 
-bool ParseExtent(const std::string& text, int64_t* extent) {
-  char* end = nullptr;
-  *extent = std::strtoll(text.c_str(), &end, 10);
-  return !text.empty() && *end == '\0' && *extent >= 1 &&
-         *extent <= (int64_t{1} << 24);
+bool ParseExtent(std::string_view text, int64_t* extent) {
+  const auto number = ParseWhole(text);
+  if (!number.has_value() || *number < 1 || *number > (1u << 24)) return false;
+  *extent = static_cast<int64_t>(*number);
+  return true;
 }
 
 // Refuses a file that carries a seal which does not fit.
@@ -104,7 +104,7 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
         path));
   }
   // Files from before there were dropouts do not name it: then it is 0.
-  info.dropout = std::strtod(get("dropout").c_str(), nullptr);
+  info.dropout = ParseDecimal<double>(get("dropout")).value_or(0);
   info.images.classes = static_cast<int32_t>(classes);
   return info;
 }

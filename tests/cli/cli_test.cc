@@ -79,7 +79,7 @@ TEST(Cli, RefusesNegativeCountsInAPlainSentence) {
     for (const char* value : {"-1", "1.5", "9999999999999999999"}) {
       ExpectRefused(train + Args{option, value}, 2,
                     std::string(option) + ": '" + value +
-                        "' is no whole number from 0 up to 10^18");
+                        "' is no whole number from 0 to 1000000000000000000");
     }
   }
 }

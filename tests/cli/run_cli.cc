@@ -14,7 +14,7 @@ namespace thimble {
 namespace {
 
 int Spawn(const std::vector<std::string>& args, const std::string& out_path,
-          const std::string& err_path) {
+          const std::string& err_path, const Prepare& prepare) {
   std::vector<char*> argv;
   std::string binary = THIMBLE_CLI;
   argv.push_back(binary.data());
@@ -30,6 +30,7 @@ int Spawn(const std::vector<std::string>& args, const std::string& out_path,
   // What a test unpacks does not belong into the user's cache.
   const std::string cache = testing::TempDir() + "thimble-test-cache";
   setenv("XDG_CACHE_HOME", cache.c_str(), /*overwrite=*/0);
+  if (prepare) prepare();
   execv(argv[0], argv.data());
   _exit(127);
 }
@@ -49,9 +50,9 @@ std::string ReadWholeFile(const std::string& path) {
   return text;
 }
 
-int StartCli(const std::vector<std::string>& args,
-             const std::string& out_path) {
-  return Spawn(args, out_path, out_path + ".err");
+int StartCli(const std::vector<std::string>& args, const std::string& out_path,
+             const Prepare& prepare) {
+  return Spawn(args, out_path, out_path + ".err", prepare);
 }
 
 int WaitCli(int pid) {
@@ -60,12 +61,12 @@ int WaitCli(int pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-CliResult RunCli(const std::vector<std::string>& args) {
+CliResult RunCli(const std::vector<std::string>& args, const Prepare& prepare) {
   TestFolder folder;
   const std::string out = folder.File("out");
   const std::string err = folder.File("err");
   CliResult result;
-  result.exit_code = WaitCli(Spawn(args, out, err));
+  result.exit_code = WaitCli(Spawn(args, out, err, prepare));
   result.out = ReadWholeFile(out);
   result.err = ReadWholeFile(err);
   return result;

@@ -4,6 +4,7 @@
 // gives back what it said.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,17 @@ struct CliResult {
   std::string err;
 };
 
+// What a shell would set up before it starts the tool: ignored signals, limits,
+// closed files. Called in the new process.
+using Prepare = std::function<void()>;
+
 // Runs `thimble args…` to its end.
-CliResult RunCli(const std::vector<std::string>& args);
+CliResult RunCli(const std::vector<std::string>& args,
+                 const Prepare& prepare = {});
 
 // Starts it; output goes to `out_path`. Returns the process id.
-int StartCli(const std::vector<std::string>& args, const std::string& out_path);
+int StartCli(const std::vector<std::string>& args, const std::string& out_path,
+             const Prepare& prepare = {});
 
 // Waits for a started one; -1 where a signal ended it.
 int WaitCli(int pid);

@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <optional>
 #include <string_view>
+
+#include "thimble/number.h"
 
 namespace thimble::planner {
 namespace {
@@ -32,7 +33,7 @@ constexpr Family kFamilies[] = {
     {"auto", Kind::kAuto, Number::kNone, false},
 };
 
-constexpr int64_t kMaxNumber = 1'000'000;
+constexpr uint64_t kMaxNumber = 1'000'000;
 
 // `name` as a member of `family`, if it is one.
 std::optional<Strategy> ParseAs(const Family& family, std::string_view name) {
@@ -49,12 +50,9 @@ std::optional<Strategy> ParseAs(const Family& family, std::string_view name) {
     strategy.star = true;
     rest.remove_suffix(1);
   }
-  const char* end = rest.data() + rest.size();
-  const auto [at, error] = std::from_chars(rest.data(), end, strategy.m);
-  if (error != std::errc() || at != end || strategy.m < 1 ||
-      strategy.m > kMaxNumber) {
-    return std::nullopt;
-  }
+  const auto number = ParseWhole(rest);
+  if (number.value_or(0) < 1 || *number > kMaxNumber) return std::nullopt;
+  strategy.m = static_cast<int64_t>(*number);
   strategy.name =
       fmt::format("{}-{}{}", family.name, strategy.m, strategy.star ? "*" : "");
   return strategy;
