@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kDigits = "0123456789";
 
 template <typename T, typename... Form>
-std::optional<T> ParseWholeText(std::string_view text, Form... form) {
+std::optional<T> FromAllOf(std::string_view text, Form... form) {
   T number{};
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, number, form...);
@@ -21,7 +21,7 @@ std::optional<T> ParseWholeText(std::string_view text, Form... form) {
 }  // namespace
 
 std::optional<uint64_t> ParseWhole(std::string_view text) {
-  return ParseWholeText<uint64_t>(text);
+  return FromAllOf<uint64_t>(text);
 }
 
 template <typename T>
@@ -31,7 +31,7 @@ std::optional<T> ParseDecimal(std::string_view text) {
       !text.empty() &&
       (text[0] == '.' || kDigits.find(text[0]) != kDigits.npos);
   if (!is_number) return std::nullopt;
-  return ParseWholeText<T>(text, std::chars_format::general);
+  return FromAllOf<T>(text, std::chars_format::general);
 }
 
 template std::optional<float> ParseDecimal<float>(std::string_view text);
