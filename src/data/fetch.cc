@@ -13,6 +13,7 @@
 #include "data/cifar10.h"
 #include "data/download.h"
 #include "data/gunzip.h"
+#include "data/places.h"
 #include "data/sums.h"
 #include "data/tar.h"
 #include "thimble/data.h"
@@ -37,11 +38,15 @@ class Incoming : public TarVisitor {
  public:
   // `source` is what errors name.
   Incoming(std::string source, std::string folder, const Cifar10Sums& sums)
-      : source_(std::move(source)), folder_(std::move(folder)), sums_(sums) {}
+      : source_(std::move(source)), folder_(std::move(folder)), sums_(sums) {
+    for (size_t file = 0; file < kCifar10Files; ++file) {
+      RemoveStaleTemporaries(PathOf(file));
+    }
+  }
 
   // Only the six names are taken, wherever in the archive they are. The path
   // that is written comes from our list, never from the archive.
-  Status Begin(std::string_view name, uint64_t /*bytes*/) override {
+  Status Begin(std::string_view name, uint64_t bytes) override {
     name.remove_prefix(name.rfind('/') + 1);
     file_ = 0;
     while (file_ < kCifar10Files && kCifar10Names[file_] != name) ++file_;
@@ -49,9 +54,14 @@ class Incoming : public TarVisitor {
     if (writers_[file_].has_value()) {
       return Status::Failed(fmt::format("{} holds {} twice", source_, name));
     }
-    TH_ASSIGN_OR_RETURN(
-        AtomicFileWriter writer,
-        AtomicFileWriter::Create(fmt::format("{}/{}", folder_, name)));
+    if (sums_.file_bytes > 0 && bytes != sums_.file_bytes) {
+      return Status::Failed(
+          fmt::format("{} of {} has {} bytes, the published file {}", name,
+                      source_, bytes, sums_.file_bytes));
+    }
+    TH_RETURN_IF_ERROR(CheckRoom(folder_, bytes));
+    TH_ASSIGN_OR_RETURN(AtomicFileWriter writer,
+                        AtomicFileWriter::Create(PathOf(file_)));
     writers_[file_].emplace(std::move(writer));
     sha_ = Sha256();
     return Status::Ok();
@@ -81,6 +91,10 @@ class Incoming : public TarVisitor {
   }
 
  private:
+  std::string PathOf(size_t file) const {
+    return fmt::format("{}/{}", folder_, kCifar10Names[file]);
+  }
+
   std::string source_;
   std::string folder_;
   const Cifar10Sums& sums_;
@@ -138,7 +152,8 @@ class Cifar10Fetch {
     for (const std::string_view name : kCifar10Names) {
       TH_ASSIGN_OR_RETURN(const FileDescriptor file,
                           OpenForReading(fmt::format("{}/{}", folder, name)));
-      TH_RETURN_IF_ERROR(incoming.Begin(name, 0));
+      TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
+      TH_RETURN_IF_ERROR(incoming.Begin(name, stamp.bytes));
       for (uint64_t offset = 0;;) {
         TH_ASSIGN_OR_RETURN(const size_t got, ReadSomeAt(file, piece, offset));
         if (got == 0) break;

@@ -7,6 +7,7 @@
 // IdxSplit: immutable after Open; Read is safe from every thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -32,6 +33,16 @@ struct IdxLabelsHeader {
   int64_t count;
 };
 
+enum class IdxKind { kImages, kLabels };
+
+// Of a file's header, whatever follows it.
+size_t IdxHeaderBytes(IdxKind kind);
+// The length of a whole file that begins with `header`, or why it is no header.
+// Errors name `path`. One shorter than IdxHeaderBytes is refused.
+Result<uint64_t> PromisedIdxBytes(const std::string& path, IdxKind kind,
+                                  std::span<const std::byte> header);
+
+// Headers that the file's length agrees with.
 Result<IdxImagesHeader> ReadIdxImagesHeader(const FileDescriptor& file);
 Result<IdxLabelsHeader> ReadIdxLabelsHeader(const FileDescriptor& file);
 

@@ -30,8 +30,9 @@ constexpr std::array<std::string_view, kFiles> kFileNames = {
     "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
     "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
-bool HoldsImages(size_t file) {
-  return file == kTrainImages || file == kTestImages;
+IdxKind KindOfFile(size_t file) {
+  return file == kTrainImages || file == kTestImages ? IdxKind::kImages
+                                                     : IdxKind::kLabels;
 }
 
 struct SourceFile {
@@ -49,8 +50,19 @@ SourceFile FindFile(const std::string& folder, size_t file) {
 // Opens `path` and checks its header against its length.
 Status CheckIdxFile(const std::string& path, size_t file) {
   TH_ASSIGN_OR_RETURN(const FileDescriptor opened, OpenForReading(path));
-  return HoldsImages(file) ? ReadIdxImagesHeader(opened).status()
-                           : ReadIdxLabelsHeader(opened).status();
+  return KindOfFile(file) == IdxKind::kImages
+             ? ReadIdxImagesHeader(opened).status()
+             : ReadIdxLabelsHeader(opened).status();
+}
+
+Status UnpackFile(const std::string& source, const std::string& target,
+                  size_t file) {
+  const IdxKind kind = KindOfFile(file);
+  return GunzipFile(source, target,
+                    {.bytes = IdxHeaderBytes(kind),
+                     .length = [&](std::span<const std::byte> header) {
+                       return PromisedIdxBytes(source, kind, header);
+                     }});
 }
 
 // Twelve digits that change whenever a compressed file is moved or replaced.
@@ -88,12 +100,10 @@ Status Unpack(const std::string& folder, const std::string& cache_name,
     if (!source.compressed) continue;
     const std::string target = fmt::format("{}/{}", cache, kFileNames[file]);
     if (!CheckIdxFile(target, file).ok()) {
-      TH_RETURN_IF_ERROR(GunzipFile(source.path, target));
-      const Status status = CheckIdxFile(target, file);
+      const Status status = UnpackFile(source.path, target, file);
       if (!status.ok()) {
-        unlink(target.c_str());
-        return Status::Failed(fmt::format("{} (unpacked from {})",
-                                          status.message(), source.path));
+        rmdir(cache.c_str());  // stays where something is in it
+        return status;
       }
     }
     source = {target, false};
