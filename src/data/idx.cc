@@ -184,7 +184,7 @@ Status IdxSplit::Read(int64_t index, std::span<uint8_t> image,
   return Status::Ok();
 }
 
-Status IdxSplit::CheckLabels() const {
+Status IdxSplit::CheckLabels(Sha256* digest) const {
   int64_t index = 0;
   return ForEachPiece(labels_, IdxLabelsHeader::kBytes,
                       static_cast<uint64_t>(count()),
@@ -192,6 +192,7 @@ Status IdxSplit::CheckLabels() const {
                         for (uint8_t label : piece) {
                           TH_RETURN_IF_ERROR(CheckLabel(index++, label));
                         }
+                        digest->Update(std::as_bytes(piece));
                         return Status::Ok();
                       });
 }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/files.h"
+#include "base/sha256.h"
 #include "data/pixel_statistics.h"
 #include "thimble/status.h"
 
@@ -59,8 +60,9 @@ class IdxSplit {
   // REQUIRES: 0 <= index < count(), image.size() == height() * width().
   Status Read(int64_t index, std::span<uint8_t> image, int32_t* label) const;
 
-  // Checks every label, so that a bad one is found before training begins.
-  Status CheckLabels() const;
+  // Checks every label, so that a bad one is found before training begins, and
+  // adds them all to `digest`.
+  Status CheckLabels(Sha256* digest) const;
   // Adds every pixel to `statistics`, in small pieces.
   Status Measure(PixelStatistics* statistics) const;
 

@@ -66,8 +66,8 @@ Status UnpackFile(const std::string& source, const std::string& target,
 }
 
 // Twelve digits that change whenever a compressed file is moved or replaced.
-Result<std::string> Fingerprint(const std::string& folder,
-                                std::span<const SourceFile> sources) {
+Result<std::string> StampOfSources(const std::string& folder,
+                                   std::span<const SourceFile> sources) {
   Sha256 sha;
   char* const real = realpath(folder.c_str(), nullptr);
   sha.Update(real != nullptr ? real : folder.c_str());
@@ -91,9 +91,8 @@ Status Unpack(const std::string& folder, const std::string& cache_name,
   if (cache.empty()) {
     TH_ASSIGN_OR_RETURN(cache, UserCacheDir());
   }
-  TH_ASSIGN_OR_RETURN(const std::string fingerprint,
-                      Fingerprint(folder, sources));
-  cache += fmt::format("/{}-{}", cache_name, fingerprint);
+  TH_ASSIGN_OR_RETURN(const std::string stamp, StampOfSources(folder, sources));
+  cache += fmt::format("/{}-{}", cache_name, stamp);
   TH_RETURN_IF_ERROR(MakeDirs(cache));
   for (size_t file = 0; file < kFiles; ++file) {
     SourceFile& source = sources[file];
@@ -127,8 +126,10 @@ class IdxDataset : public Dataset {
           files[kTrainImages].path, train.height(), train.width(),
           files[kTestImages].path, test.height(), test.width()));
     }
-    TH_RETURN_IF_ERROR(train.CheckLabels());
-    TH_RETURN_IF_ERROR(test.CheckLabels());
+    Sha256 train_labels;
+    Sha256 test_labels;
+    TH_RETURN_IF_ERROR(train.CheckLabels(&train_labels));
+    TH_RETURN_IF_ERROR(test.CheckLabels(&test_labels));
     PixelStatistics statistics;
     TH_RETURN_IF_ERROR(train.Measure(&statistics));
     Facts facts{.name = name,
@@ -136,7 +137,9 @@ class IdxDataset : public Dataset {
                 .train_size = train.count(),
                 .test_size = test.count(),
                 .mean = {statistics.mean()},
-                .stddev = {statistics.stddev()}};
+                .stddev = {statistics.stddev()},
+                .train_labels = Hex(train_labels.Final()),
+                .test_labels = Hex(test_labels.Final())};
     return std::unique_ptr<Dataset>(
         new IdxDataset(std::move(facts), std::move(train), std::move(test)));
   }
