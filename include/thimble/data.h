@@ -115,8 +115,10 @@ struct DatasetSummary {
 std::span<const DatasetSummary> KnownDatasets();
 
 // The folder in which OpenDataset finds the files of a dataset that it knows by
-// name; empty when they are not there, or when the set has no files.
-std::string LocateDataset(const std::string& name, const DataOptions& options);
+// name; empty when they are not there, or when the set has no files. A place
+// that cannot be looked at is an error.
+Result<std::string> LocateDataset(const std::string& name,
+                                  const DataOptions& options);
 
 // Opens a dataset by name, or a folder: either the six .bin files of CIFAR-10's
 // binary version, with any number of records, or the four files of an

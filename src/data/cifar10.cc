@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/sha256.h"
+#include "data/places.h"
 
 namespace thimble {
 namespace {
@@ -143,20 +144,22 @@ std::string PathOf(const std::string& folder, size_t file) {
 
 }  // namespace
 
-std::string FindCifar10Folder(const std::string& folder) {
-  if (folder.empty()) return {};
+Result<std::string> FindCifar10Folder(const std::string& folder) {
+  if (folder.empty()) return std::string();
   for (const std::string& place : {folder, folder + "/" + kArchiveFolder}) {
     for (size_t file = 0; file < kCifar10Files; ++file) {
-      if (IsFile(PathOf(place, file))) return place;
+      TH_ASSIGN_OR_RETURN(const bool there, HasFile(PathOf(place, file)));
+      if (there) return place;
     }
   }
-  return {};
+  return std::string();
 }
 
-bool HasCifar10Files(const std::string& folder) {
+Result<bool> HasCifar10Files(const std::string& folder) {
   if (folder.empty()) return false;
   for (size_t file = 0; file < kCifar10Files; ++file) {
-    if (!IsFile(PathOf(folder, file))) return false;
+    TH_ASSIGN_OR_RETURN(const bool there, HasFile(PathOf(folder, file)));
+    if (!there) return false;
   }
   return true;
 }
@@ -170,7 +173,8 @@ Result<std::unique_ptr<Dataset>> OpenCifar10Folder(const std::string& name,
   Sha256 test_labels;
   for (size_t file = 0; file < kCifar10Files; ++file) {
     const std::string path = PathOf(folder, file);
-    if (!IsFile(path)) {
+    TH_ASSIGN_OR_RETURN(const bool there, HasFile(path));
+    if (!there) {
       return Status::Failed(fmt::format(
           "there is no file {}; CIFAR-10 is data_batch_1.bin to "
           "data_batch_5.bin and test_batch.bin: get them with `thimble data "

@@ -28,7 +28,8 @@ constexpr char kElsewhere[] =
     "files or another address with --from, or build the files with "
     "scripts/get-cifar10-from-npm";
 
-// The published files take 184 MB.
+// Of an archive, packed or unpacked, whose size is not known. The published
+// files take 184 MB.
 constexpr uint64_t kMaxArchiveBytes = uint64_t{1} << 30;
 constexpr size_t kFetchPiece = size_t{16} * 1024;
 
@@ -110,17 +111,18 @@ class Cifar10Fetch {
       : options_(options), sums_(std::move(sums)), target_(std::move(target)) {}
 
   Result<std::string> Run() const {
-    const std::string there = FindCifar10Folder(target_);
-    if (HasCifar10Files(there) && CheckFolder(there).ok()) return there;
+    TH_ASSIGN_OR_RETURN(const std::string there, FindCifar10Folder(target_));
+    TH_ASSIGN_OR_RETURN(const bool all, HasCifar10Files(there));
+    if (all && CheckFolder(there).ok()) return there;
     TH_RETURN_IF_ERROR(MakeDirs(target_));
     const std::string& from = options_.from;
     if (from.empty() || IsAddress(from)) {
       TH_RETURN_IF_ERROR(FromAddress(from.empty() ? kCifar10Address : from));
-    } else if (IsFolder(from)) {
-      TH_RETURN_IF_ERROR(FromFolder(from));
-    } else {
-      TH_RETURN_IF_ERROR(FromArchive(from));
+      return target_;
     }
+    TH_ASSIGN_OR_RETURN(const PathKind kind, KindOf(from));
+    TH_RETURN_IF_ERROR(kind == PathKind::kFolder ? FromFolder(from)
+                                                 : FromArchive(from));
     return target_;
   }
 
@@ -145,7 +147,7 @@ class Cifar10Fetch {
   }
 
   Status FromFolder(const std::string& given) const {
-    const std::string found = FindCifar10Folder(given);
+    TH_ASSIGN_OR_RETURN(const std::string found, FindCifar10Folder(given));
     const std::string& folder = found.empty() ? given : found;
     Incoming incoming(folder, target_, sums_);
     std::array<std::byte, kFetchPiece> piece;
@@ -205,7 +207,10 @@ class Cifar10Fetch {
   // Downloads what is missing. The file is removed where it is of no use.
   Status Complete(const FileDescriptor& part, const std::string& url) const {
     TH_ASSIGN_OR_RETURN(const FileStamp before, StampOf(part));
-    if (before.bytes > 0 && !sums_.archive.empty() && CheckArchive(part).ok()) {
+    const bool may_be_whole = sums_.archive_bytes == 0
+                                  ? before.bytes > 0
+                                  : before.bytes == sums_.archive_bytes;
+    if (may_be_whole && !sums_.archive.empty() && CheckArchive(part).ok()) {
       return Status::Ok();
     }
     TH_RETURN_IF_ERROR(DownloadTo(part, url));
@@ -234,8 +239,10 @@ class Cifar10Fetch {
   }
 
   Status DownloadTo(const FileDescriptor& part, const std::string& url) const {
-    Status status =
-        Download(url, part, Counter("downloading", sums_.archive_bytes));
+    Status status = Download(
+        url, part,
+        sums_.archive_bytes > 0 ? sums_.archive_bytes : kMaxArchiveBytes,
+        Counter("downloading", sums_.archive_bytes));
     if (status.ok()) return status;
     TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(part));
     if (stamp.bytes == 0) unlink(part.path().c_str());

@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "data/gunzip.h"
 #include "data/idx.h"
+#include "data/places.h"
 
 namespace thimble {
 namespace {
@@ -40,11 +41,13 @@ struct SourceFile {
   bool compressed = false;
 };
 
-SourceFile FindFile(const std::string& folder, size_t file) {
+Result<SourceFile> FindFile(const std::string& folder, size_t file) {
   const std::string plain = fmt::format("{}/{}", folder, kFileNames[file]);
-  if (IsFile(plain)) return {plain, false};
-  if (IsFile(plain + ".gz")) return {plain + ".gz", true};
-  return {};
+  TH_ASSIGN_OR_RETURN(const bool is_plain, HasFile(plain));
+  if (is_plain) return SourceFile{plain, false};
+  TH_ASSIGN_OR_RETURN(const bool is_packed, HasFile(plain + ".gz"));
+  if (is_packed) return SourceFile{plain + ".gz", true};
+  return SourceFile{};
 }
 
 // Opens `path` and checks its header against its length.
@@ -161,9 +164,10 @@ class IdxDataset : public Dataset {
 
 }  // namespace
 
-bool HasIdxFiles(const std::string& folder) {
+Result<bool> HasIdxFiles(const std::string& folder) {
   for (size_t file = 0; file < kFiles; ++file) {
-    if (FindFile(folder, file).path.empty()) return false;
+    TH_ASSIGN_OR_RETURN(const SourceFile source, FindFile(folder, file));
+    if (source.path.empty()) return false;
   }
   return true;
 }
@@ -175,7 +179,7 @@ Result<std::unique_ptr<Dataset>> OpenIdxFolder(const std::string& name,
   std::array<SourceFile, kFiles> sources;
   bool compressed = false;
   for (size_t file = 0; file < kFiles; ++file) {
-    sources[file] = FindFile(folder, file);
+    TH_ASSIGN_OR_RETURN(sources[file], FindFile(folder, file));
     if (sources[file].path.empty()) {
       return Status::Failed(
           fmt::format("{0} has no file {1} or {1}.gz; a dataset's folder must "
