@@ -45,6 +45,12 @@ struct PassTensors {
   Tag output_planar;
 };
 
+// A convolution whose layouts oneDNN chooses.
+struct Layouts {
+  memory::desc x, w, y;
+  memory::dims strides, padding;
+};
+
 // Plain loops, and what falls back to them.
 bool IsReference(const std::string& implementation) {
   return implementation.find("ref") != std::string::npos;
@@ -105,6 +111,36 @@ struct OneDnnConv::State {
       all.push_back(OneDnnConv(std::move(state)));
     } while (description.next_impl());
   }
+
+  // Throws where oneDNN does not have the algorithm for this convolution.
+  static void AddAlgorithm(const Algorithm& algorithm, ConvPass pass,
+                           const Layouts& any, const PassTensors& tensors,
+                           std::set<std::string>& seen,
+                           std::vector<OneDnnConv>& all) {
+    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    const dnnl::convolution_forward::primitive_desc forward(
+        {dnnl::prop_kind::forward_training, algorithm.value, any.x, any.w,
+         any.y, any.strides, any.padding, any.padding},
+        engine);
+    if (pass == ConvPass::kForward) {
+      AddAll<dnnl::convolution_forward>(forward, engine, algorithm.name,
+                                        tensors, seen, all);
+    } else if (pass == ConvPass::kGradInput) {
+      AddAll<dnnl::convolution_backward_data>(
+          {{algorithm.value, any.x, any.w, any.y, any.strides, any.padding,
+            any.padding},
+           engine,
+           forward},
+          engine, algorithm.name, tensors, seen, all);
+    } else {
+      AddAll<dnnl::convolution_backward_weights>(
+          {{algorithm.value, any.x, any.w, any.y, any.strides, any.padding,
+            any.padding},
+           engine,
+           forward},
+          engine, algorithm.name, tensors, seen, all);
+    }
+  }
 };
 
 OneDnnConv::OneDnnConv(std::unique_ptr<State> state)
@@ -124,57 +160,35 @@ std::vector<OneDnnConv> OneDnnConv::All(const kernels::Conv2dShape& s,
                             s.kernel_w};
   const memory::dims y_dims{images, s.out_channels, s.out_height(),
                             s.out_width()};
-  const memory::dims strides{s.stride, s.stride};
-  const memory::dims padding{s.padding, s.padding};
-  const memory::desc any_x = Desc(x_dims, Tag::any);
-  const memory::desc any_w = Desc(w_dims, Tag::any);
-  const memory::desc any_y = Desc(y_dims, Tag::any);
-  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  const auto forward = [&](dnnl::algorithm value) {
-    return dnnl::convolution_forward::primitive_desc(
-        {dnnl::prop_kind::forward_training, value, any_x, any_w, any_y, strides,
-         padding, padding},
-        engine);
-  };
+  const PassTensors tensors =
+      pass == ConvPass::kForward
+          ? PassTensors{{DNNL_ARG_SRC, x, x_dims, Tag::nchw},
+                        {DNNL_ARG_WEIGHTS, w, w_dims, Tag::oihw},
+                        DNNL_ARG_DST,
+                        y_dims,
+                        Tag::nchw}
+      : pass == ConvPass::kGradInput
+          ? PassTensors{{DNNL_ARG_DIFF_DST, grad_y, y_dims, Tag::nchw},
+                        {DNNL_ARG_WEIGHTS, w, w_dims, Tag::oihw},
+                        DNNL_ARG_DIFF_SRC,
+                        x_dims,
+                        Tag::nchw}
+          : PassTensors{{DNNL_ARG_SRC, x, x_dims, Tag::nchw},
+                        {DNNL_ARG_DIFF_DST, grad_y, y_dims, Tag::nchw},
+                        DNNL_ARG_DIFF_WEIGHTS,
+                        w_dims,
+                        Tag::oihw};
+  const Layouts layouts{Desc(x_dims, Tag::any),
+                        Desc(w_dims, Tag::any),
+                        Desc(y_dims, Tag::any),
+                        {s.stride, s.stride},
+                        {s.padding, s.padding}};
   std::vector<OneDnnConv> all;
   std::set<std::string> seen;
   for (const Algorithm& each : kAlgorithms) {
     if (!algorithm.empty() && algorithm != each.name) continue;
     try {
-      if (pass == ConvPass::kForward) {
-        State::AddAll<dnnl::convolution_forward>(
-            forward(each.value), engine, each.name,
-            {{DNNL_ARG_SRC, x, x_dims, Tag::nchw},
-             {DNNL_ARG_WEIGHTS, w, w_dims, Tag::oihw},
-             DNNL_ARG_DST,
-             y_dims,
-             Tag::nchw},
-            seen, all);
-      } else if (pass == ConvPass::kGradInput) {
-        State::AddAll<dnnl::convolution_backward_data>(
-            {{each.value, any_x, any_w, any_y, strides, padding, padding},
-             engine,
-             forward(each.value)},
-            engine, each.name,
-            {{DNNL_ARG_DIFF_DST, grad_y, y_dims, Tag::nchw},
-             {DNNL_ARG_WEIGHTS, w, w_dims, Tag::oihw},
-             DNNL_ARG_DIFF_SRC,
-             x_dims,
-             Tag::nchw},
-            seen, all);
-      } else {
-        State::AddAll<dnnl::convolution_backward_weights>(
-            {{each.value, any_x, any_w, any_y, strides, padding, padding},
-             engine,
-             forward(each.value)},
-            engine, each.name,
-            {{DNNL_ARG_SRC, x, x_dims, Tag::nchw},
-             {DNNL_ARG_DIFF_DST, grad_y, y_dims, Tag::nchw},
-             DNNL_ARG_DIFF_WEIGHTS,
-             w_dims,
-             Tag::oihw},
-            seen, all);
-      }
+      State::AddAlgorithm(each, pass, layouts, tensors, seen, all);
     } catch (const dnnl::error& error) {
       // Winograd, say, is there for few shapes.
       if (error.status != dnnl_unimplemented) throw;
