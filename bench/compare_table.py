@@ -44,7 +44,9 @@ def read_runs(folder, batch, warmup):
             over = summary["rss_peak_bytes"] - summary["rss_base_bytes"]
         sides = runs.setdefault(int(threads), {"thimble": [], "pytorch": []})
         sides[side].append({"speed": batch / per_step, "over": over,
-                            "arena": summary.get("arena_bytes")})
+                            "arena": summary.get("arena_bytes"),
+                            "torch": summary.get("torch"),
+                            "setting": summary.get("setting")})
     return runs
 
 
@@ -86,6 +88,12 @@ def main():
                   "-", "-"))
         print(row("", "speed, each round", "", "",
                   f"{min(rounds):.3f} .. {max(rounds):.3f}"))
+    print()
+    for threads, sides in sorted(runs.items()):
+        # One line, unless the rounds differ.
+        for peer in dict.fromkeys(f"PyTorch {r['torch']}: {r['setting']}"
+                                  for r in sides["pytorch"]):
+            print(peer)
     print()
     for threads, sides in sorted(runs.items()):
         speeds = [median(sides[s], "speed") for s in ("thimble", "pytorch")]

@@ -10,6 +10,7 @@ nothing. Prints one JSON object. compare-pytorch sets the environment.
 import argparse
 import gc
 import json
+import os
 import statistics
 import time
 
@@ -85,6 +86,21 @@ def restart_peak():
         pass
 
 
+def setting(args):
+    """How this run was set up, on one line: what PyTorch says, not the options."""
+    parts = [f"{torch.get_num_threads()} thread(s)", "channels_last",
+             f"{args.microbatch or args.batch} images at a time"]
+    if args.checkpoint_blocks:
+        parts.append(f"recomputes {args.checkpoint_blocks} block(s) at a time")
+    parts.append("oneDNN " + ("on" if torch.backends.mkldnn.is_available()
+                              else "off"))
+    names = ("ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE", "OMP_NUM_THREADS",
+             "OMP_PROC_BIND", "LD_PRELOAD", "LD_LIBRARY_PATH")
+    parts += [f"{name}={os.environ[name]}" for name in names
+              if name in os.environ]
+    return ", ".join(parts)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--threads", type=int, default=1)
@@ -123,6 +139,7 @@ def main():
     peak = status_bytes("VmHWM")
     print(json.dumps({
         "torch": torch.__version__,
+        "setting": setting(args),
         "parameters": sum(p.numel() for p in net.parameters()),
         "seconds_per_step": statistics.median(seconds[args.warmup_steps:]),
         "rss_base_bytes": base,

@@ -21,16 +21,20 @@ struct DataCommandFlags {
 };
 
 int List(const DataCommandFlags& flags) {
+  int code = 0;
   for (const DatasetSummary& known : KnownDatasets()) {
     // --data-dir is one set's folder; each is looked for as `train` would.
-    const std::string folder = LocateDataset(
+    const auto folder = LocateDataset(
         known.name, {.data_dir = flags.data_dir, .cache_dir = {}});
+    if (!folder.ok()) code = 1;
+    const std::string where = known.computed    ? "always there"
+                              : !folder.ok()    ? folder.status().message()
+                              : folder->empty() ? "not here"
+                                                : "in " + *folder;
     std::printf("%-16s %s\n%-16s %s\n", known.name, known.description, "",
-                known.computed   ? "always there"
-                : folder.empty() ? "not here"
-                                 : ("in " + Printable(folder)).c_str());
+                Printable(where).c_str());
   }
-  return 0;
+  return code;
 }
 
 // On a terminal one line that is renewed, elsewhere a line every ten seconds.

@@ -67,6 +67,12 @@ class Dataset {
   Status Read(Split split, int64_t index, std::span<uint8_t> image,
               int32_t* label) const;
 
+  // 16 hexadecimal digits by which a run that is resumed knows its data again:
+  // a digest of shape, sizes, mean, deviation, up to 256 records of each split,
+  // evenly spaced, and for sets that OpenDataset knows of all labels in order.
+  // It does not depend on names, paths, times or compression. Reads files.
+  Result<std::string> Fingerprint() const;
+
  protected:
   struct Facts {
     std::string name;
@@ -76,8 +82,13 @@ class Dataset {
     std::vector<float> mean;
     std::vector<float> stddev;
     Augment usual_augment = Augment::kNone;
+    // Digests of all labels in order, for Fingerprint; empty: not known.
+    std::string train_labels = {};
+    std::string test_labels = {};
   };
   explicit Dataset(Facts facts);
+  // Of another set, for views of it.
+  static const Facts& FactsOf(const Dataset& data) { return data.facts_; }
 
  private:
   // Read, after the index and the size of `image` have been checked.
@@ -104,8 +115,10 @@ struct DatasetSummary {
 std::span<const DatasetSummary> KnownDatasets();
 
 // The folder in which OpenDataset finds the files of a dataset that it knows by
-// name; empty when they are not there, or when the set has no files.
-std::string LocateDataset(const std::string& name, const DataOptions& options);
+// name; empty when they are not there, or when the set has no files. A place
+// that cannot be looked at is an error.
+Result<std::string> LocateDataset(const std::string& name,
+                                  const DataOptions& options);
 
 // Opens a dataset by name, or a folder: either the six .bin files of CIFAR-10's
 // binary version, with any number of records, or the four files of an

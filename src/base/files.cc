@@ -31,6 +31,8 @@ Status SystemError(const char* action, const std::string& path) {
   const int error = errno;
   const char* hint = "";
   if (error == ENOSPC || error == EDQUOT) hint = "; free some space there";
+  if (error == EFBIG)
+    hint = "; raise the limit on the size of files (ulimit -f)";
   if (error == EACCES || error == EPERM || error == EROFS) {
     hint = "; check the permissions or choose another place";
   }

@@ -9,6 +9,8 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/sha256.h"
+#include "data/places.h"
 
 namespace thimble {
 namespace {
@@ -32,7 +34,9 @@ Status CheckLabel(const FileDescriptor& file, int64_t record, uint8_t label) {
 // One file of records. Immutable after Open.
 class Batch {
  public:
-  static Result<Batch> Open(const std::string& path, bool official) {
+  // Adds all labels to `labels`.
+  static Result<Batch> Open(const std::string& path, bool official,
+                            Sha256* labels) {
     TH_ASSIGN_OR_RETURN(FileDescriptor file, OpenForReading(path));
     TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
     const uint64_t records = stamp.bytes / kCifar10RecordBytes;
@@ -48,7 +52,7 @@ class Batch {
                             kCifar10FileRecords));
     }
     Batch batch(std::move(file), static_cast<int64_t>(records));
-    TH_RETURN_IF_ERROR(batch.CheckLabels());
+    TH_RETURN_IF_ERROR(batch.CheckLabels(labels));
     return batch;
   }
 
@@ -74,13 +78,13 @@ class Batch {
   }
 
   // So that a bad one is found before training begins.
-  Status CheckLabels() const {
+  Status CheckLabels(Sha256* labels) const {
     for (int64_t record = 0; record < records_; ++record) {
       uint8_t label = 0;
-      TH_RETURN_IF_ERROR(
-          ReadFullyAt(file_, std::as_writable_bytes(std::span(&label, 1)),
-                      OffsetOf(record)));
+      const auto byte = std::as_writable_bytes(std::span(&label, 1));
+      TH_RETURN_IF_ERROR(ReadFullyAt(file_, byte, OffsetOf(record)));
       TH_RETURN_IF_ERROR(CheckLabel(file_, record, label));
+      labels->Update(byte);
     }
     return Status::Ok();
   }
@@ -91,12 +95,17 @@ class Batch {
 
 class Cifar10Dataset : public Dataset {
  public:
-  Cifar10Dataset(const std::string& name, std::vector<Batch> batches)
-      : Dataset(MakeFacts(name, batches)), batches_(std::move(batches)) {}
+  // The digests are those of all labels of a split.
+  Cifar10Dataset(const std::string& name, std::vector<Batch> batches,
+                 std::string train_labels, std::string test_labels)
+      : Dataset(MakeFacts(name, batches, std::move(train_labels),
+                          std::move(test_labels))),
+        batches_(std::move(batches)) {}
 
  private:
   static Facts MakeFacts(const std::string& name,
-                         std::span<const Batch> batches) {
+                         std::span<const Batch> batches,
+                         std::string train_labels, std::string test_labels) {
     int64_t train = 0;
     for (const Batch& batch : batches.first(kCifar10TrainFiles)) {
       train += batch.records();
@@ -109,7 +118,9 @@ class Cifar10Dataset : public Dataset {
             .test_size = batches[kCifar10TrainFiles].records(),
             .mean = {125.3f, 123.0f, 113.9f},
             .stddev = {63.0f, 62.1f, 66.7f},
-            .usual_augment = Augment::kCropFlip};
+            .usual_augment = Augment::kCropFlip,
+            .train_labels = std::move(train_labels),
+            .test_labels = std::move(test_labels)};
   }
 
   Status ReadRecord(Split split, int64_t index, std::span<uint8_t> image,
@@ -133,20 +144,22 @@ std::string PathOf(const std::string& folder, size_t file) {
 
 }  // namespace
 
-std::string FindCifar10Folder(const std::string& folder) {
-  if (folder.empty()) return {};
+Result<std::string> FindCifar10Folder(const std::string& folder) {
+  if (folder.empty()) return std::string();
   for (const std::string& place : {folder, folder + "/" + kArchiveFolder}) {
     for (size_t file = 0; file < kCifar10Files; ++file) {
-      if (IsFile(PathOf(place, file))) return place;
+      TH_ASSIGN_OR_RETURN(const bool there, HasFile(PathOf(place, file)));
+      if (there) return place;
     }
   }
-  return {};
+  return std::string();
 }
 
-bool HasCifar10Files(const std::string& folder) {
+Result<bool> HasCifar10Files(const std::string& folder) {
   if (folder.empty()) return false;
   for (size_t file = 0; file < kCifar10Files; ++file) {
-    if (!IsFile(PathOf(folder, file))) return false;
+    TH_ASSIGN_OR_RETURN(const bool there, HasFile(PathOf(folder, file)));
+    if (!there) return false;
   }
   return true;
 }
@@ -156,20 +169,27 @@ Result<std::unique_ptr<Dataset>> OpenCifar10Folder(const std::string& name,
                                                    bool official) {
   std::vector<Batch> batches;
   batches.reserve(kCifar10Files);
+  Sha256 train_labels;
+  Sha256 test_labels;
   for (size_t file = 0; file < kCifar10Files; ++file) {
     const std::string path = PathOf(folder, file);
-    if (!IsFile(path)) {
+    TH_ASSIGN_OR_RETURN(const bool there, HasFile(path));
+    if (!there) {
       return Status::Failed(fmt::format(
           "there is no file {}; CIFAR-10 is data_batch_1.bin to "
           "data_batch_5.bin and test_batch.bin: get them with `thimble data "
           "get cifar10`",
           path));
     }
-    TH_ASSIGN_OR_RETURN(Batch batch, Batch::Open(path, official));
+    TH_ASSIGN_OR_RETURN(
+        Batch batch,
+        Batch::Open(path, official,
+                    file < kCifar10TrainFiles ? &train_labels : &test_labels));
     batches.push_back(std::move(batch));
   }
-  return std::unique_ptr<Dataset>(
-      std::make_unique<Cifar10Dataset>(name, std::move(batches)));
+  return std::unique_ptr<Dataset>(std::make_unique<Cifar10Dataset>(
+      name, std::move(batches), Hex(train_labels.Final()),
+      Hex(test_labels.Final())));
 }
 
 }  // namespace thimble

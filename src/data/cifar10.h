@@ -35,11 +35,11 @@ inline constexpr std::array<std::string_view, kCifar10Files> kCifar10Names = {
 
 // The folder that holds at least one of the files: `folder` itself, or the
 // folder cifar-10-batches-bin in it, as the archive unpacks. Empty if neither,
-// or if `folder` is.
-std::string FindCifar10Folder(const std::string& folder);
+// or if `folder` is; an error where they cannot be looked at.
+Result<std::string> FindCifar10Folder(const std::string& folder);
 
 // Whether all six are there, by name only. False of an empty name.
-bool HasCifar10Files(const std::string& folder);
+Result<bool> HasCifar10Files(const std::string& folder);
 
 // Opens the six files in `folder`. With `official` each must have as many
 // records as the published one; otherwise any positive number will do.

@@ -156,9 +156,9 @@ TEST_F(Cifar10, ByNameIsLookedForInTheCacheAndSaysHowToGetIt) {
   EXPECT_NE(status.message().find(cache.File("cifar10")), std::string::npos);
   EXPECT_NE(status.message().find("thimble data get cifar10"),
             std::string::npos);
-  EXPECT_EQ(LocateDataset("cifar10", options), "");
+  EXPECT_EQ(*LocateDataset("cifar10", options), "");
   WriteAll(cache.File("cifar10"));
-  EXPECT_EQ(LocateDataset("cifar10", options), cache.File("cifar10"));
+  EXPECT_EQ(*LocateDataset("cifar10", options), cache.File("cifar10"));
   // Found, and then refused for its size.
   EXPECT_NE(OpenDataset("cifar10", options)
                 .status()

@@ -4,10 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
+#include "base/check.h"
 #include "base/files.h"
 #include "data/cifar10.h"
 #include "data/idx_dataset.h"
+#include "data/places.h"
 #include "data/synthetic.h"
 #include "thimble/data.h"
 
@@ -58,13 +61,15 @@ std::string CachedFolder(const char* name, const DataOptions& options) {
 
 Result<std::unique_ptr<Dataset>> OpenFashionMnist(const DataOptions& options) {
   if (!options.data_dir.empty()) {
+    TH_ASSIGN_OR_RETURN(const bool there, HasIdxFiles(options.data_dir));
     auto opened = OpenIdxFolder(kFashionMnist, options.data_dir, kFashionMnist,
                                 options.cache_dir);
-    if (opened.ok() || HasIdxFiles(options.data_dir)) return opened;
+    if (opened.ok() || there) return opened;
     return Status::Failed(
         fmt::format("{}; {}", opened.status().message(), kFashionMnistAdvice));
   }
-  const std::string folder = LocateDataset(kFashionMnist, options);
+  TH_ASSIGN_OR_RETURN(const std::string folder,
+                      LocateDataset(kFashionMnist, options));
   if (!folder.empty()) {
     return OpenIdxFolder(kFashionMnist, folder, kFashionMnist,
                          options.cache_dir);
@@ -80,7 +85,7 @@ Result<std::unique_ptr<Dataset>> OpenCifar10(const DataOptions& options) {
   const std::string place = options.data_dir.empty()
                                 ? CachedFolder(kCifar10, options)
                                 : options.data_dir;
-  const std::string folder = FindCifar10Folder(place);
+  TH_ASSIGN_OR_RETURN(const std::string folder, FindCifar10Folder(place));
   if (folder.empty()) {
     return Status::Failed(fmt::format("cifar10 is not in {}; {}",
                                       place.empty() ? "a cache folder" : place,
@@ -130,20 +135,27 @@ Result<Augment> ParseAugment(std::string_view name) {
 
 std::span<const DatasetSummary> KnownDatasets() { return kKnown; }
 
-std::string LocateDataset(const std::string& name, const DataOptions& options) {
+Result<std::string> LocateDataset(const std::string& name,
+                                  const DataOptions& options) {
   if (name == kCifar10) {
-    const std::string folder = FindCifar10Folder(
-        options.data_dir.empty() ? CachedFolder(kCifar10, options)
-                                 : options.data_dir);
-    return HasCifar10Files(folder) ? folder : "";
+    TH_ASSIGN_OR_RETURN(std::string folder,
+                        FindCifar10Folder(options.data_dir.empty()
+                                              ? CachedFolder(kCifar10, options)
+                                              : options.data_dir));
+    TH_ASSIGN_OR_RETURN(const bool all, HasCifar10Files(folder));
+    return all ? folder : std::string();
   }
-  if (name != kFashionMnist) return {};
-  if (!options.data_dir.empty()) {
-    return HasIdxFiles(options.data_dir) ? options.data_dir : "";
+  if (name != kFashionMnist) return std::string();
+  std::vector<std::string> places = {options.data_dir};
+  if (options.data_dir.empty()) {
+    places = {CachedFolder(kFashionMnist, options), kDebianFolder};
   }
-  std::string cached = CachedFolder(kFashionMnist, options);
-  if (!cached.empty() && HasIdxFiles(cached)) return cached;
-  return HasIdxFiles(kDebianFolder) ? kDebianFolder : "";
+  for (const std::string& place : places) {
+    if (place.empty()) continue;
+    TH_ASSIGN_OR_RETURN(const bool all, HasIdxFiles(place));
+    if (all) return place;
+  }
+  return std::string();
 }
 
 Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
@@ -152,8 +164,10 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
   if (name_or_dir == kSynthetic) return MakeSyntheticDataset();
   if (name_or_dir == kCifar10) return OpenCifar10(options);
   if (name_or_dir == kSyntheticCifar) return MakeSyntheticCifarDataset();
-  if (IsFolder(name_or_dir)) {
-    const std::string cifar10 = FindCifar10Folder(name_or_dir);
+  TH_ASSIGN_OR_RETURN(const PathKind kind, KindOf(name_or_dir));
+  if (kind == PathKind::kFolder) {
+    TH_ASSIGN_OR_RETURN(const std::string cifar10,
+                        FindCifar10Folder(name_or_dir));
     if (!cifar10.empty()) {
       return OpenCifar10Folder(name_or_dir, cifar10, /*official=*/false);
     }
@@ -161,8 +175,11 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const std::string& name_or_dir,
   }
   if (name_or_dir.find('/') != std::string::npos) {
     return Status::Failed(
-        fmt::format("there is no folder {}; known datasets by name: {}",
-                    name_or_dir, KnownNames()));
+        fmt::format("{}; known datasets by name: {}",
+                    kind == PathKind::kNothing
+                        ? fmt::format("there is no folder {}", name_or_dir)
+                        : fmt::format("{} is not a folder", name_or_dir),
+                    KnownNames()));
   }
   return Status::Usage(fmt::format(
       "unknown dataset '{}'; known ones are {}, or give a folder that holds "

@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "thimble/size.h"
 
 namespace thimble {
 namespace {
@@ -109,8 +111,33 @@ std::vector<std::string> PlainEnvironment() {
   return all;
 }
 
+// How long a file may get at most, by `ulimit -f`.
+rlimit FileSizeLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0) {
+    limit.rlim_cur = limit.rlim_max = RLIM_INFINITY;
+  }
+  return limit;
+}
+
+// What a new process does before it becomes the program. The system itself
+// holds it to `max_bytes` and one more, by which it is seen that there is more.
+void PrepareProgram(pid_t parent, uint64_t max_bytes) {
+#ifdef __linux__
+  // A download must not go on writing when its caller is gone.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(127);
+#endif
+  rlimit limit = FileSizeLimit();
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, max_bytes + 1);
+  if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(127);
+  // It shall say what is wrong instead of being ended.
+  signal(SIGXFSZ, SIG_IGN);
+}
+
 // Runs the command with its output into a pipe, and calls `tick` now and then.
-Result<Outcome> RunProgram(std::vector<std::string> command,
+// It cannot write past `max_bytes` and one.
+Result<Outcome> RunProgram(std::vector<std::string> command, uint64_t max_bytes,
                            const std::function<void()>& tick) {
   std::vector<std::string> environment = PlainEnvironment();
   const std::vector<char*> argv = Pointers(command);
@@ -129,11 +156,7 @@ Result<Outcome> RunProgram(std::vector<std::string> command,
         fmt::format("cannot start {}: {}", command[0], strerror(errno)));
   }
   if (pid == 0) {
-#ifdef __linux__
-    // A download must not go on writing when its caller is gone.
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(127);
-#endif
+    PrepareProgram(parent, max_bytes);
     dup2(input.get(), STDOUT_FILENO);
     dup2(input.get(), STDERR_FILENO);
     execve(argv[0], argv.data(), envp.data());
@@ -185,7 +208,7 @@ Result<FileDescriptor> OpenForDownload(const std::string& path) {
   FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666),
                       path);
   if (file.get() < 0) return CannotWrite(path);
-  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (TryLock(file) == LockState::kHeldByAnother) {
     return Status::Failed(fmt::format(
         "another process is downloading to {}; wait for it, or stop it", path));
   }
@@ -193,6 +216,7 @@ Result<FileDescriptor> OpenForDownload(const std::string& path) {
 }
 
 Status Download(const std::string& url, const FileDescriptor& file,
+                uint64_t max_bytes,
                 const std::function<void(uint64_t)>& progress) {
   TH_ASSIGN_OR_RETURN(const std::vector<std::string> command,
                       CommandFor(url, file.path()));
@@ -202,12 +226,35 @@ Status Download(const std::string& url, const FileDescriptor& file,
     }
   };
   TH_ASSIGN_OR_RETURN(const FileStamp before, StampOf(file));
-  TH_ASSIGN_OR_RETURN(Outcome outcome, RunProgram(command, tick));
-  if (outcome.exit_code != 0 && before.bytes > 0 && CannotGoOn(outcome)) {
-    if (ftruncate(file.get(), 0) != 0) return CannotWrite(file.path());
-    TH_ASSIGN_OR_RETURN(outcome, RunProgram(command, tick));
+  uint64_t kept = before.bytes;
+  const auto start_anew = [&] {
+    kept = 0;
+    return ftruncate(file.get(), 0) == 0 ? Status::Ok()
+                                         : CannotWrite(file.path());
+  };
+  if (kept > max_bytes) TH_RETURN_IF_ERROR(start_anew());
+  TH_ASSIGN_OR_RETURN(Outcome outcome, RunProgram(command, max_bytes, tick));
+  if (outcome.exit_code != 0 && kept > 0 && CannotGoOn(outcome)) {
+    TH_RETURN_IF_ERROR(start_anew());
+    TH_ASSIGN_OR_RETURN(outcome, RunProgram(command, max_bytes, tick));
+  }
+  TH_ASSIGN_OR_RETURN(const FileStamp after, StampOf(file));
+  if (after.bytes > max_bytes) {
+    if (ftruncate(file.get(), static_cast<off_t>(kept)) != 0) {
+      return CannotWrite(file.path());
+    }
+    return Status::Failed(fmt::format(
+        "cannot download {}: it is longer than {}, so it is not what is wanted",
+        url, FormatBytes(max_bytes)));
   }
   if (outcome.exit_code == 0) return Status::Ok();
+  const rlim_t limit = FileSizeLimit().rlim_cur;
+  if (limit != RLIM_INFINITY && after.bytes >= limit) {
+    return Status::Failed(
+        fmt::format("cannot write {}: no file may be longer than {}; raise "
+                    "the limit with `ulimit -f`",
+                    file.path(), FormatBytes(limit)));
+  }
   return Status::Failed(fmt::format(
       "cannot download {}: {}", url,
       outcome.message.empty() ? command[0] + " failed" : outcome.message));

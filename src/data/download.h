@@ -26,8 +26,10 @@ Result<FileDescriptor> OpenForDownload(const std::string& path);
 // Brings all of `url` (http or https) to `file`, going on from what is there.
 // If the server cannot go on, or there is nothing more of it, starts anew.
 // `progress` is told the file's size a few times per second, if it is set. On
-// failure what has arrived stays.
+// failure what has arrived stays. What is longer than `max_bytes` is a failure
+// too: the download is ended at that size, and the file is as before.
 Status Download(const std::string& url, const FileDescriptor& file,
+                uint64_t max_bytes,
                 const std::function<void(uint64_t)>& progress);
 
 }  // namespace thimble

@@ -13,6 +13,7 @@
 #include "data/cifar10.h"
 #include "data/download.h"
 #include "data/gunzip.h"
+#include "data/places.h"
 #include "data/sums.h"
 #include "data/tar.h"
 #include "thimble/data.h"
@@ -27,7 +28,8 @@ constexpr char kElsewhere[] =
     "files or another address with --from, or build the files with "
     "scripts/get-cifar10-from-npm";
 
-// The published files take 184 MB.
+// Of an archive, packed or unpacked, whose size is not known. The published
+// files take 184 MB.
 constexpr uint64_t kMaxArchiveBytes = uint64_t{1} << 30;
 constexpr size_t kFetchPiece = size_t{16} * 1024;
 
@@ -37,11 +39,15 @@ class Incoming : public TarVisitor {
  public:
   // `source` is what errors name.
   Incoming(std::string source, std::string folder, const Cifar10Sums& sums)
-      : source_(std::move(source)), folder_(std::move(folder)), sums_(sums) {}
+      : source_(std::move(source)), folder_(std::move(folder)), sums_(sums) {
+    for (size_t file = 0; file < kCifar10Files; ++file) {
+      RemoveStaleTemporaries(PathOf(file));
+    }
+  }
 
   // Only the six names are taken, wherever in the archive they are. The path
   // that is written comes from our list, never from the archive.
-  Status Begin(std::string_view name, uint64_t /*bytes*/) override {
+  Status Begin(std::string_view name, uint64_t bytes) override {
     name.remove_prefix(name.rfind('/') + 1);
     file_ = 0;
     while (file_ < kCifar10Files && kCifar10Names[file_] != name) ++file_;
@@ -49,9 +55,14 @@ class Incoming : public TarVisitor {
     if (writers_[file_].has_value()) {
       return Status::Failed(fmt::format("{} holds {} twice", source_, name));
     }
-    TH_ASSIGN_OR_RETURN(
-        AtomicFileWriter writer,
-        AtomicFileWriter::Create(fmt::format("{}/{}", folder_, name)));
+    if (sums_.file_bytes > 0 && bytes != sums_.file_bytes) {
+      return Status::Failed(
+          fmt::format("{} of {} has {} bytes, the published file {}", name,
+                      source_, bytes, sums_.file_bytes));
+    }
+    TH_RETURN_IF_ERROR(CheckRoom(folder_, bytes));
+    TH_ASSIGN_OR_RETURN(AtomicFileWriter writer,
+                        AtomicFileWriter::Create(PathOf(file_)));
     writers_[file_].emplace(std::move(writer));
     sha_ = Sha256();
     return Status::Ok();
@@ -81,6 +92,10 @@ class Incoming : public TarVisitor {
   }
 
  private:
+  std::string PathOf(size_t file) const {
+    return fmt::format("{}/{}", folder_, kCifar10Names[file]);
+  }
+
   std::string source_;
   std::string folder_;
   const Cifar10Sums& sums_;
@@ -96,17 +111,18 @@ class Cifar10Fetch {
       : options_(options), sums_(std::move(sums)), target_(std::move(target)) {}
 
   Result<std::string> Run() const {
-    const std::string there = FindCifar10Folder(target_);
-    if (HasCifar10Files(there) && CheckFolder(there).ok()) return there;
+    TH_ASSIGN_OR_RETURN(const std::string there, FindCifar10Folder(target_));
+    TH_ASSIGN_OR_RETURN(const bool all, HasCifar10Files(there));
+    if (all && CheckFolder(there).ok()) return there;
     TH_RETURN_IF_ERROR(MakeDirs(target_));
     const std::string& from = options_.from;
     if (from.empty() || IsAddress(from)) {
       TH_RETURN_IF_ERROR(FromAddress(from.empty() ? kCifar10Address : from));
-    } else if (IsFolder(from)) {
-      TH_RETURN_IF_ERROR(FromFolder(from));
-    } else {
-      TH_RETURN_IF_ERROR(FromArchive(from));
+      return target_;
     }
+    TH_ASSIGN_OR_RETURN(const PathKind kind, KindOf(from));
+    TH_RETURN_IF_ERROR(kind == PathKind::kFolder ? FromFolder(from)
+                                                 : FromArchive(from));
     return target_;
   }
 
@@ -131,14 +147,15 @@ class Cifar10Fetch {
   }
 
   Status FromFolder(const std::string& given) const {
-    const std::string found = FindCifar10Folder(given);
+    TH_ASSIGN_OR_RETURN(const std::string found, FindCifar10Folder(given));
     const std::string& folder = found.empty() ? given : found;
     Incoming incoming(folder, target_, sums_);
     std::array<std::byte, kFetchPiece> piece;
     for (const std::string_view name : kCifar10Names) {
       TH_ASSIGN_OR_RETURN(const FileDescriptor file,
                           OpenForReading(fmt::format("{}/{}", folder, name)));
-      TH_RETURN_IF_ERROR(incoming.Begin(name, 0));
+      TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
+      TH_RETURN_IF_ERROR(incoming.Begin(name, stamp.bytes));
       for (uint64_t offset = 0;;) {
         TH_ASSIGN_OR_RETURN(const size_t got, ReadSomeAt(file, piece, offset));
         if (got == 0) break;
@@ -190,7 +207,10 @@ class Cifar10Fetch {
   // Downloads what is missing. The file is removed where it is of no use.
   Status Complete(const FileDescriptor& part, const std::string& url) const {
     TH_ASSIGN_OR_RETURN(const FileStamp before, StampOf(part));
-    if (before.bytes > 0 && !sums_.archive.empty() && CheckArchive(part).ok()) {
+    const bool may_be_whole = sums_.archive_bytes == 0
+                                  ? before.bytes > 0
+                                  : before.bytes == sums_.archive_bytes;
+    if (may_be_whole && !sums_.archive.empty() && CheckArchive(part).ok()) {
       return Status::Ok();
     }
     TH_RETURN_IF_ERROR(DownloadTo(part, url));
@@ -219,8 +239,10 @@ class Cifar10Fetch {
   }
 
   Status DownloadTo(const FileDescriptor& part, const std::string& url) const {
-    Status status =
-        Download(url, part, Counter("downloading", sums_.archive_bytes));
+    Status status = Download(
+        url, part,
+        sums_.archive_bytes > 0 ? sums_.archive_bytes : kMaxArchiveBytes,
+        Counter("downloading", sums_.archive_bytes));
     if (status.ok()) return status;
     TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(part));
     if (stamp.bytes == 0) unlink(part.path().c_str());

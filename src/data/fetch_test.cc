@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FetchDataset from files; downloads are tested in tests/cli/data_cli_test.cc.
+// FetchDataset from files; downloads are tested in
+// tests/cli/download_cli_test.cc.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

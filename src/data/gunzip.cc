@@ -4,13 +4,18 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/files.h"
+#include "data/places.h"
 #include "thimble/size.h"
 
 namespace thimble {
@@ -109,6 +114,77 @@ class Inflater {
   std::array<uint8_t, kGzipPiece> out_;
 };
 
+// A file that is begun when its header has come, and takes no byte more than
+// that promises.
+class PromisedFile {
+ public:
+  PromisedFile(const std::string& source, const std::string& target,
+               const UnpackedHeader& header)
+      : source_(source), target_(target), header_(header) {}
+
+  Status Take(std::span<const std::byte> piece) {
+    if (!writer_.has_value()) {
+      const auto part =
+          piece.first(std::min(header_.bytes - first_.size(), piece.size()));
+      first_.insert(first_.end(), part.begin(), part.end());
+      if (first_.size() < header_.bytes) return Status::Ok();
+      TH_RETURN_IF_ERROR(Begin());
+      piece = piece.subspan(part.size());
+    }
+    return Put(piece);
+  }
+
+  // After the last piece.
+  Status Finish() {
+    if (!writer_.has_value()) TH_RETURN_IF_ERROR(Begin());
+    const uint64_t bytes = writer_->bytes_written();
+    if (bytes == promised_) return writer_->Commit();
+    return BadLength(fmt::format("unpacks to {}: it is cut short", bytes));
+  }
+
+ private:
+  Status Begin() {
+    TH_ASSIGN_OR_RETURN(promised_, header_.length(first_));
+    const size_t slash = target_.rfind('/');
+    const Status room = CheckRoom(
+        slash == std::string::npos ? "." : target_.substr(0, slash + 1),
+        promised_);
+    if (!room.ok()) {
+      return Status::Failed(
+          fmt::format("cannot unpack {}: {}", source_, room.message()));
+    }
+    if (promised_ > kMaxUnpackedBytes) {
+      return BadLength(fmt::format("must not take more than {}",
+                                   FormatBytes(kMaxUnpackedBytes)));
+    }
+    TH_ASSIGN_OR_RETURN(AtomicFileWriter writer,
+                        AtomicFileWriter::Create(target_));
+    writer_.emplace(std::move(writer));
+    return Put(first_);
+  }
+
+  Status Put(std::span<const std::byte> piece) {
+    if (piece.size() > promised_ - writer_->bytes_written()) {
+      return BadLength("unpacks to more: it is too long");
+    }
+    return writer_->Write(piece);
+  }
+
+  Status BadLength(const std::string& why) const {
+    return Status::Failed(
+        fmt::format("{}: its header promises {} bytes, but it {}; fetch the "
+                    "file again",
+                    source_, promised_, why));
+  }
+
+  const std::string& source_;
+  const std::string& target_;
+  const UnpackedHeader& header_;
+  std::vector<std::byte> first_;  // of the header
+  uint64_t promised_ = 0;
+  std::optional<AtomicFileWriter> writer_;
+};
+
 }  // namespace
 
 Status Gunzip(const std::string& source, const PieceSink& sink,
@@ -119,18 +195,13 @@ Status Gunzip(const std::string& source, const PieceSink& sink,
 }
 
 Status GunzipFile(const std::string& source, const std::string& target,
-                  uint64_t max_bytes) {
-  // Before the writer makes a file for nothing.
-  TH_RETURN_IF_ERROR(OpenForReading(source).status());
-  TH_ASSIGN_OR_RETURN(AtomicFileWriter writer,
-                      AtomicFileWriter::Create(target));
-  TH_RETURN_IF_ERROR(Gunzip(
-      source,
-      [&writer](std::span<const std::byte> piece) {
-        return writer.Write(piece);
-      },
-      {}, max_bytes));
-  return writer.Commit();
+                  const UnpackedHeader& header) {
+  RemoveStaleTemporaries(target);
+  PromisedFile file(source, target, header);
+  TH_RETURN_IF_ERROR(Gunzip(source, [&file](std::span<const std::byte> piece) {
+    return file.Take(piece);
+  }));
+  return file.Finish();
 }
 
 }  // namespace thimble

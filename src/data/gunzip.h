@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Unpacks a gzip file in small pieces: about 200 KB of memory whatever the
-// size, all of it freed on return. Any thread; no shared state.
+// size, all of it freed on return. How much comes out is bounded. Any thread;
+// no shared state.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +28,20 @@ Status Gunzip(const std::string& source, const PieceSink& sink,
               const std::function<void(uint64_t)>& done = {},
               uint64_t max_bytes = kMaxUnpackedBytes);
 
-// `target` appears only when all of `source` was unpacked and its checksums
-// agree; on any error no file is left behind.
+// What the beginning of an unpacked file says of the whole.
+struct UnpackedHeader {
+  size_t bytes;
+  // The length of the whole file, or what is wrong with the header. Is given
+  // less than `bytes` where the file has no more.
+  std::function<Result<uint64_t>(std::span<const std::byte>)> length;
+};
+
+// Unpacks a file of just the length that its header promises. Nothing is
+// written before the header has come, is right, and the file system has room
+// for what it promises. `target` appears only when all of `source` was unpacked
+// and its checksums agree; on any error no file is left behind. Removes what
+// dead processes have left of `target`.
 Status GunzipFile(const std::string& source, const std::string& target,
-                  uint64_t max_bytes = kMaxUnpackedBytes);
+                  const UnpackedHeader& header);
 
 }  // namespace thimble

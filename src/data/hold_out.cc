@@ -22,13 +22,11 @@ class HeldOutDataset : public Dataset {
 
  private:
   static Facts MakeFacts(const Dataset& data, int64_t count) {
-    return {.name = data.name(),
-            .spec = data.spec(),
-            .train_size = data.size(Split::kTrain) - count,
-            .test_size = count,
-            .mean = {data.mean().begin(), data.mean().end()},
-            .stddev = {data.stddev().begin(), data.stddev().end()},
-            .usual_augment = data.usual_augment()};
+    Facts facts = FactsOf(data);
+    facts.train_size -= count;
+    facts.test_size = count;
+    facts.test_labels.clear();  // the real test split is no part of it
+    return facts;
   }
 
   Status ReadRecord(Split split, int64_t index, std::span<uint8_t> image,

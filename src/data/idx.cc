@@ -32,41 +32,61 @@ uint32_t BigEndian(std::span<const std::byte> header, size_t word) {
   return value;
 }
 
-Status BadIdx(const FileDescriptor& file, const std::string& why) {
-  return Status::Failed(
-      fmt::format("{}: {}; fetch the file again", file.path(), why));
+Status BadIdx(const std::string& path, const std::string& why) {
+  return Status::Failed(fmt::format("{}: {}; fetch the file again", path, why));
 }
 
-// Reads the header and checks what both kinds of file share.
-Status ReadHeader(const FileDescriptor& file, uint32_t magic, const char* what,
-                  std::span<std::byte> header) {
-  TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
-  if (stamp.bytes < header.size()) {
-    return BadIdx(file,
+// Checks what both kinds of file share. `header` may be longer than one.
+Status CheckHeader(const std::string& path, IdxKind kind,
+                   std::span<const std::byte> header) {
+  const bool images = kind == IdxKind::kImages;
+  const uint32_t magic = images ? kImagesMagic : kLabelsMagic;
+  const char* const what = images ? "images" : "labels";
+  if (header.size() < IdxHeaderBytes(kind)) {
+    return BadIdx(path,
                   fmt::format("not an IDX file of {}: it has {} bytes, less "
                               "than a header's {}",
-                              what, stamp.bytes, header.size()));
+                              what, header.size(), IdxHeaderBytes(kind)));
   }
-  TH_RETURN_IF_ERROR(ReadFullyAt(file, header, 0));
   const uint32_t found = BigEndian(header, 0);
   if (found != magic) {
-    return BadIdx(file, fmt::format("not an IDX file of {}: it starts with "
+    return BadIdx(path, fmt::format("not an IDX file of {}: it starts with "
                                     "0x{:08x}, not with 0x{:08x}",
                                     what, found, magic));
   }
   if (BigEndian(header, 1) == 0) {
-    return BadIdx(file, fmt::format("it holds no {}", what));
+    return BadIdx(path, fmt::format("it holds no {}", what));
   }
   return Status::Ok();
 }
 
-// REQUIRES: header_bytes + payload does not overflow.
-Status CheckLength(const FileDescriptor& file, uint64_t header_bytes,
-                   uint64_t payload) {
+Result<IdxImagesHeader> ParseImages(const std::string& path,
+                                    std::span<const std::byte> header) {
+  TH_RETURN_IF_ERROR(CheckHeader(path, IdxKind::kImages, header));
+  const uint32_t height = BigEndian(header, 2);
+  const uint32_t width = BigEndian(header, 3);
+  if (height == 0 || width == 0 || height > kMaxSide || width > kMaxSide) {
+    return BadIdx(path,
+                  fmt::format("its images claim to be {} x {} pixels, but "
+                              "sides must be 1 to {}",
+                              height, width, kMaxSide));
+  }
+  return IdxImagesHeader{BigEndian(header, 1), height, width};
+}
+
+// Reads the header and compares the length that it promises with the file's.
+template <size_t kBytes>
+Result<std::array<std::byte, kBytes>> ReadHeader(const FileDescriptor& file,
+                                                 IdxKind kind) {
   TH_ASSIGN_OR_RETURN(const FileStamp stamp, StampOf(file));
-  const uint64_t expected = header_bytes + payload;
-  if (stamp.bytes == expected) return Status::Ok();
-  return BadIdx(file,
+  std::array<std::byte, kBytes> header{};
+  const auto there = std::span<std::byte>(header).first(
+      static_cast<size_t>(std::min<uint64_t>(stamp.bytes, kBytes)));
+  TH_RETURN_IF_ERROR(ReadFullyAt(file, there, 0));
+  TH_ASSIGN_OR_RETURN(const uint64_t expected,
+                      PromisedIdxBytes(file.path(), kind, there));
+  if (stamp.bytes == expected) return header;
+  return BadIdx(file.path(),
                 fmt::format("its header promises {} bytes, but it has {}: it "
                             "is {}",
                             expected, stamp.bytes,
@@ -92,29 +112,32 @@ Status ForEachPiece(const FileDescriptor& file, uint64_t offset, uint64_t left,
 
 }  // namespace
 
-Result<IdxImagesHeader> ReadIdxImagesHeader(const FileDescriptor& file) {
-  std::array<std::byte, IdxImagesHeader::kBytes> header;
-  TH_RETURN_IF_ERROR(ReadHeader(file, kImagesMagic, "images", header));
-  const uint32_t count = BigEndian(header, 1);
-  const uint32_t height = BigEndian(header, 2);
-  const uint32_t width = BigEndian(header, 3);
-  if (height == 0 || width == 0 || height > kMaxSide || width > kMaxSide) {
-    return BadIdx(file,
-                  fmt::format("its images claim to be {} x {} pixels, but "
-                              "sides must be 1 to {}",
-                              height, width, kMaxSide));
+size_t IdxHeaderBytes(IdxKind kind) {
+  return kind == IdxKind::kImages ? IdxImagesHeader::kBytes
+                                  : IdxLabelsHeader::kBytes;
+}
+
+Result<uint64_t> PromisedIdxBytes(const std::string& path, IdxKind kind,
+                                  std::span<const std::byte> header) {
+  if (kind == IdxKind::kLabels) {
+    TH_RETURN_IF_ERROR(CheckHeader(path, kind, header));
+    return IdxLabelsHeader::kBytes + BigEndian(header, 1);
   }
-  TH_RETURN_IF_ERROR(
-      CheckLength(file, header.size(), uint64_t{count} * height * width));
-  return IdxImagesHeader{count, height, width};
+  TH_ASSIGN_OR_RETURN(const IdxImagesHeader images, ParseImages(path, header));
+  return IdxImagesHeader::kBytes +
+         static_cast<uint64_t>(images.count * images.height * images.width);
+}
+
+Result<IdxImagesHeader> ReadIdxImagesHeader(const FileDescriptor& file) {
+  TH_ASSIGN_OR_RETURN(const auto header, ReadHeader<IdxImagesHeader::kBytes>(
+                                             file, IdxKind::kImages));
+  return ParseImages(file.path(), header);
 }
 
 Result<IdxLabelsHeader> ReadIdxLabelsHeader(const FileDescriptor& file) {
-  std::array<std::byte, IdxLabelsHeader::kBytes> header;
-  TH_RETURN_IF_ERROR(ReadHeader(file, kLabelsMagic, "labels", header));
-  const uint32_t count = BigEndian(header, 1);
-  TH_RETURN_IF_ERROR(CheckLength(file, header.size(), count));
-  return IdxLabelsHeader{count};
+  TH_ASSIGN_OR_RETURN(const auto header, ReadHeader<IdxLabelsHeader::kBytes>(
+                                             file, IdxKind::kLabels));
+  return IdxLabelsHeader{BigEndian(header, 1)};
 }
 
 IdxSplit::IdxSplit(FileDescriptor images, FileDescriptor labels,
@@ -139,7 +162,7 @@ Result<IdxSplit> IdxSplit::Open(const std::string& images_path,
 
 Status IdxSplit::CheckLabel(int64_t index, uint8_t label) const {
   if (label < kIdxClasses) return Status::Ok();
-  return BadIdx(labels_,
+  return BadIdx(labels_.path(),
                 fmt::format("label {} of example {} is out of range 0..{}",
                             label, index, kIdxClasses - 1));
 }
@@ -161,7 +184,7 @@ Status IdxSplit::Read(int64_t index, std::span<uint8_t> image,
   return Status::Ok();
 }
 
-Status IdxSplit::CheckLabels() const {
+Status IdxSplit::CheckLabels(Sha256* digest) const {
   int64_t index = 0;
   return ForEachPiece(labels_, IdxLabelsHeader::kBytes,
                       static_cast<uint64_t>(count()),
@@ -169,6 +192,7 @@ Status IdxSplit::CheckLabels() const {
                         for (uint8_t label : piece) {
                           TH_RETURN_IF_ERROR(CheckLabel(index++, label));
                         }
+                        digest->Update(std::as_bytes(piece));
                         return Status::Ok();
                       });
 }

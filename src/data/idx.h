@@ -7,11 +7,13 @@
 // IdxSplit: immutable after Open; Read is safe from every thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 
 #include "base/files.h"
+#include "base/sha256.h"
 #include "data/pixel_statistics.h"
 #include "thimble/status.h"
 
@@ -32,6 +34,16 @@ struct IdxLabelsHeader {
   int64_t count;
 };
 
+enum class IdxKind { kImages, kLabels };
+
+// Of a file's header, whatever follows it.
+size_t IdxHeaderBytes(IdxKind kind);
+// The length of a whole file that begins with `header`, or why it is no header.
+// Errors name `path`. One shorter than IdxHeaderBytes is refused.
+Result<uint64_t> PromisedIdxBytes(const std::string& path, IdxKind kind,
+                                  std::span<const std::byte> header);
+
+// Headers that the file's length agrees with.
 Result<IdxImagesHeader> ReadIdxImagesHeader(const FileDescriptor& file);
 Result<IdxLabelsHeader> ReadIdxLabelsHeader(const FileDescriptor& file);
 
@@ -48,8 +60,9 @@ class IdxSplit {
   // REQUIRES: 0 <= index < count(), image.size() == height() * width().
   Status Read(int64_t index, std::span<uint8_t> image, int32_t* label) const;
 
-  // Checks every label, so that a bad one is found before training begins.
-  Status CheckLabels() const;
+  // Checks every label, so that a bad one is found before training begins, and
+  // adds them all to `digest`.
+  Status CheckLabels(Sha256* digest) const;
   // Adds every pixel to `statistics`, in small pieces.
   Status Measure(PixelStatistics* statistics) const;
 

@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "data/gunzip.h"
 #include "data/idx.h"
+#include "data/places.h"
 
 namespace thimble {
 namespace {
@@ -30,8 +31,9 @@ constexpr std::array<std::string_view, kFiles> kFileNames = {
     "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
     "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
-bool HoldsImages(size_t file) {
-  return file == kTrainImages || file == kTestImages;
+IdxKind KindOfFile(size_t file) {
+  return file == kTrainImages || file == kTestImages ? IdxKind::kImages
+                                                     : IdxKind::kLabels;
 }
 
 struct SourceFile {
@@ -39,23 +41,36 @@ struct SourceFile {
   bool compressed = false;
 };
 
-SourceFile FindFile(const std::string& folder, size_t file) {
+Result<SourceFile> FindFile(const std::string& folder, size_t file) {
   const std::string plain = fmt::format("{}/{}", folder, kFileNames[file]);
-  if (IsFile(plain)) return {plain, false};
-  if (IsFile(plain + ".gz")) return {plain + ".gz", true};
-  return {};
+  TH_ASSIGN_OR_RETURN(const bool is_plain, HasFile(plain));
+  if (is_plain) return SourceFile{plain, false};
+  TH_ASSIGN_OR_RETURN(const bool is_packed, HasFile(plain + ".gz"));
+  if (is_packed) return SourceFile{plain + ".gz", true};
+  return SourceFile{};
 }
 
 // Opens `path` and checks its header against its length.
 Status CheckIdxFile(const std::string& path, size_t file) {
   TH_ASSIGN_OR_RETURN(const FileDescriptor opened, OpenForReading(path));
-  return HoldsImages(file) ? ReadIdxImagesHeader(opened).status()
-                           : ReadIdxLabelsHeader(opened).status();
+  return KindOfFile(file) == IdxKind::kImages
+             ? ReadIdxImagesHeader(opened).status()
+             : ReadIdxLabelsHeader(opened).status();
+}
+
+Status UnpackFile(const std::string& source, const std::string& target,
+                  size_t file) {
+  const IdxKind kind = KindOfFile(file);
+  return GunzipFile(source, target,
+                    {.bytes = IdxHeaderBytes(kind),
+                     .length = [&](std::span<const std::byte> header) {
+                       return PromisedIdxBytes(source, kind, header);
+                     }});
 }
 
 // Twelve digits that change whenever a compressed file is moved or replaced.
-Result<std::string> Fingerprint(const std::string& folder,
-                                std::span<const SourceFile> sources) {
+Result<std::string> StampOfSources(const std::string& folder,
+                                   std::span<const SourceFile> sources) {
   Sha256 sha;
   char* const real = realpath(folder.c_str(), nullptr);
   sha.Update(real != nullptr ? real : folder.c_str());
@@ -79,21 +94,18 @@ Status Unpack(const std::string& folder, const std::string& cache_name,
   if (cache.empty()) {
     TH_ASSIGN_OR_RETURN(cache, UserCacheDir());
   }
-  TH_ASSIGN_OR_RETURN(const std::string fingerprint,
-                      Fingerprint(folder, sources));
-  cache += fmt::format("/{}-{}", cache_name, fingerprint);
+  TH_ASSIGN_OR_RETURN(const std::string stamp, StampOfSources(folder, sources));
+  cache += fmt::format("/{}-{}", cache_name, stamp);
   TH_RETURN_IF_ERROR(MakeDirs(cache));
   for (size_t file = 0; file < kFiles; ++file) {
     SourceFile& source = sources[file];
     if (!source.compressed) continue;
     const std::string target = fmt::format("{}/{}", cache, kFileNames[file]);
     if (!CheckIdxFile(target, file).ok()) {
-      TH_RETURN_IF_ERROR(GunzipFile(source.path, target));
-      const Status status = CheckIdxFile(target, file);
+      const Status status = UnpackFile(source.path, target, file);
       if (!status.ok()) {
-        unlink(target.c_str());
-        return Status::Failed(fmt::format("{} (unpacked from {})",
-                                          status.message(), source.path));
+        rmdir(cache.c_str());  // stays where something is in it
+        return status;
       }
     }
     source = {target, false};
@@ -117,8 +129,10 @@ class IdxDataset : public Dataset {
           files[kTrainImages].path, train.height(), train.width(),
           files[kTestImages].path, test.height(), test.width()));
     }
-    TH_RETURN_IF_ERROR(train.CheckLabels());
-    TH_RETURN_IF_ERROR(test.CheckLabels());
+    Sha256 train_labels;
+    Sha256 test_labels;
+    TH_RETURN_IF_ERROR(train.CheckLabels(&train_labels));
+    TH_RETURN_IF_ERROR(test.CheckLabels(&test_labels));
     PixelStatistics statistics;
     TH_RETURN_IF_ERROR(train.Measure(&statistics));
     Facts facts{.name = name,
@@ -126,7 +140,9 @@ class IdxDataset : public Dataset {
                 .train_size = train.count(),
                 .test_size = test.count(),
                 .mean = {statistics.mean()},
-                .stddev = {statistics.stddev()}};
+                .stddev = {statistics.stddev()},
+                .train_labels = Hex(train_labels.Final()),
+                .test_labels = Hex(test_labels.Final())};
     return std::unique_ptr<Dataset>(
         new IdxDataset(std::move(facts), std::move(train), std::move(test)));
   }
@@ -148,9 +164,10 @@ class IdxDataset : public Dataset {
 
 }  // namespace
 
-bool HasIdxFiles(const std::string& folder) {
+Result<bool> HasIdxFiles(const std::string& folder) {
   for (size_t file = 0; file < kFiles; ++file) {
-    if (FindFile(folder, file).path.empty()) return false;
+    TH_ASSIGN_OR_RETURN(const SourceFile source, FindFile(folder, file));
+    if (source.path.empty()) return false;
   }
   return true;
 }
@@ -162,7 +179,7 @@ Result<std::unique_ptr<Dataset>> OpenIdxFolder(const std::string& name,
   std::array<SourceFile, kFiles> sources;
   bool compressed = false;
   for (size_t file = 0; file < kFiles; ++file) {
-    sources[file] = FindFile(folder, file);
+    TH_ASSIGN_OR_RETURN(sources[file], FindFile(folder, file));
     if (sources[file].path.empty()) {
       return Status::Failed(
           fmt::format("{0} has no file {1} or {1}.gz; a dataset's folder must "

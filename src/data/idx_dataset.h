@@ -12,8 +12,9 @@
 
 namespace thimble {
 
-// Whether all four files are in `folder`, plain or with .gz.
-bool HasIdxFiles(const std::string& folder);
+// Whether all four files are in `folder`, plain or with .gz. An error where it
+// cannot be looked at.
+Result<bool> HasIdxFiles(const std::string& folder);
 
 // Opens the files in `folder`. `name` is the dataset's name(), `cache_name` the
 // beginning of the name of its folder under `cache_dir`. An empty `cache_dir`

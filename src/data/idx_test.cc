@@ -59,7 +59,9 @@ TEST_F(Idx, ReadsEachRecordOfAGoodFile) {
       EXPECT_EQ(image[static_cast<size_t>(i)], (15 * index + i) % 251);
     }
   }
-  EXPECT_TRUE(split->CheckLabels().ok());
+  Sha256 labels;
+  EXPECT_TRUE(split->CheckLabels(&labels).ok());
+  EXPECT_EQ(Hex(labels.Final()), Sha256Hex(IdxLabels(7, 4).substr(8)));
 }
 
 TEST_F(Idx, MeasuresEveryPixelOnce) {
@@ -145,8 +147,9 @@ TEST_F(Idx, ReportsALabelOutOfRangeWhereverItIsRead) {
   std::vector<uint8_t> image(4);
   int32_t label = -1;
   EXPECT_TRUE(split->Read(1, image, &label).ok());
+  Sha256 digest;
   for (const Status& status :
-       {split->Read(2, image, &label), split->CheckLabels()}) {
+       {split->Read(2, image, &label), split->CheckLabels(&digest)}) {
     EXPECT_NE(status.message().find(labels_path_ + ": label 10 of example 2"),
               std::string::npos)
         << status.message();

@@ -45,7 +45,8 @@ Cifar10Sums PublishedCifar10Sums() {
            "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
            "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"},
           "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-          170'052'171};
+          170'052'171,
+          kCifar10FileRecords * kCifar10RecordBytes};
 }
 
 Result<Cifar10Sums> ReadCifar10Sums(const std::string& path) {

@@ -21,6 +21,7 @@ struct Cifar10Sums {
   std::array<std::string, kCifar10Files> files;
   std::string archive;         // empty: any archive of these files
   uint64_t archive_bytes = 0;  // 0: not known
+  uint64_t file_bytes = 0;     // of each of the six; 0: not known
 };
 
 // Of the published files.

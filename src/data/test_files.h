@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests only: IDX, CIFAR-10, tar and gzip files made in memory, and a small
-// generator to damage them with. One thread.
+// For tests only: IDX, CIFAR-10, tar and gzip files made in memory, a small
+// generator to damage them with, and a limit on the size of files. One thread.
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -122,5 +124,28 @@ inline std::string Mutate(std::string bytes, uint64_t round, size_t span) {
   }
   return bytes;
 }
+
+// While it lives, no file grows past `bytes`, as under `ulimit -f`; writing
+// more is an error, EFBIG, and not the signal that ends a process. Programs
+// started meanwhile inherit both.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(uint64_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit limit{std::min<rlim_t>(bytes, before_.rlim_max),
+                       before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileSizeLimit() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);
+    signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit before_;
+};
 
 }  // namespace thimble

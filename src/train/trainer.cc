@@ -161,6 +161,9 @@ class Run {
   // run to go on with.
   Result<TrainSummary> Go(FileDescriptor folder, bool goes_on) {
     folder_ = std::move(folder);
+    if (!options_.out_dir.empty()) {
+      TH_ASSIGN_OR_RETURN(fingerprint_, data_.Fingerprint());
+    }
     summary_.arena_bytes = plan_.arena_bytes();
     ReturnFreeHeap();
     summary_.rss_base_bytes = CurrentRssBytes();
@@ -209,6 +212,7 @@ class Run {
             {"ghost batch", std::to_string(plan_.options().ghost_batch)},
             {"data", data_.name()},
             {"training images", std::to_string(data_.size(Split::kTrain))},
+            {"data fingerprint", fingerprint_},
             {"augment", AugmentName(augment_)},
             {"seed", std::to_string(options_.seed)},
             {"learning rate", fmt::format("{}", options_.learning_rate)},
@@ -430,6 +434,7 @@ class Run {
   const optim::Schedule& schedule_;
   TrainObserver* observer_;
   FileDescriptor folder_;
+  std::string fingerprint_;  // of the data; empty without a folder
   train::Log log_;
   std::unique_ptr<Session> session_;
   int64_t steps_per_epoch_ = 0;

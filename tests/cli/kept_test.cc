@@ -173,5 +173,31 @@ TEST_F(Kept, AFolderThatTakesTheNameOfARunningOne) {
             0);
 }
 
+// The same path, names and counts.
+TEST_F(Kept, ARunIsNotGoneOnWithOnOtherImages) {
+  const std::string data = folder_.File("data");
+  ASSERT_EQ(mkdir(data.c_str(), 0777), 0);
+  const auto write = [&](char pixel) {
+    for (const std::string split : {"train", "t10k"}) {
+      const std::string count(1, '\x14');
+      WriteTestFile(data + "/" + split + "-images-idx3-ubyte",
+                    std::string("\0\0\x8\3\0\0\0", 7) + count +
+                        std::string("\0\0\0\2\0\0\0\2", 8) +
+                        std::string(79, '\7') + pixel);
+      WriteTestFile(
+          data + "/" + split + "-labels-idx1-ubyte",
+          std::string("\0\0\x8\1\0\0\0", 7) + count + std::string(20, '\1'));
+    }
+  };
+  write('\5');
+  const Args args = {"train", "mlp", "--data",   data,      "--batch", "10",
+                     "--out", run_,  "--resume", "--steps", "4"};
+  const CliResult first = RunCli(args);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(RunCli(args).exit_code, 0);
+  write('\6');
+  ExpectRefused(args, 1, "data fingerprint");
+}
+
 }  // namespace
 }  // namespace thimble

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves the files of a folder over HTTP for tests of downloads.
 
-usage: range_server.py FOLDER LOG [--no-ranges] [--break-after BYTES]
+usage: range_server.py FOLDER LOG [--no-ranges] [--break-after BYTES] [--endless]
 Prints its port and serves until it is killed. LOG gets a line per request: the
 path, and the Range header or `whole`.
   --no-ranges    answers a request for a part with the whole file
   --break-after  ends the first answer after this many bytes
+  --endless      goes on with zeros after the file's bytes, until the client goes
 """
 import argparse
 import http.server
@@ -18,6 +19,7 @@ parser.add_argument("folder")
 parser.add_argument("log")
 parser.add_argument("--no-ranges", action="store_true")
 parser.add_argument("--break-after", type=int)
+parser.add_argument("--endless", action="store_true")
 options = parser.parse_args()
 
 
@@ -32,7 +34,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         with open(path, "rb") as file:
             body = file.read()
-        size = len(body)
+        size = 2**40 if options.endless else len(body)
         part = re.fullmatch(r"bytes=(\d+)-", wanted or "")
         if part and not options.no_ranges:
             first = int(part.group(1))
@@ -47,6 +49,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             body = body[first:]
         else:
             self.send_response(200)
+        if options.endless:
+            self.end_headers()
+            self.send_for_ever(body)
+            return
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if options.break_after is not None:
@@ -54,6 +60,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             options.break_after = None
             self.close_connection = True
         self.wfile.write(body)
+
+    def send_for_ever(self, body):
+        self.close_connection = True
+        try:
+            while True:
+                self.wfile.write(body)
+                body = bytes(65536)
+        except OSError:
+            pass
 
     def log_message(self, *_):
         pass
