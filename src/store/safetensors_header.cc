@@ -269,21 +269,27 @@ std::string_view FormatPadding(uint64_t header_bytes) {
 }
 
 Status CheckNames(const SafetensorsContents& contents) {
-  // Eight bytes a name; names themselves are looked at where two are alike.
-  std::vector<std::pair<size_t, size_t>> sums(contents.count);
-  for (size_t i = 0; i < contents.count; ++i) {
-    sums[i] = {std::hash<std::string>()(contents.tensor(i).info.name), i};
-  }
+  // Four bytes a name; names themselves are looked at where two are alike.
+  const auto sum_of = [&](size_t i) {
+    const size_t sum = std::hash<std::string>()(contents.tensor(i).info.name);
+    return static_cast<uint32_t>(sum ^ sum >> 32);
+  };
+  std::vector<uint32_t> sums(contents.count);
+  for (size_t i = 0; i < contents.count; ++i) sums[i] = sum_of(i);
   std::sort(sums.begin(), sums.end());
-  for (size_t i = 1; i < sums.size(); ++i) {
-    if (sums[i].first != sums[i - 1].first) continue;
-    const std::string name = contents.tensor(sums[i].second).info.name;
-    if (name == contents.tensor(sums[i - 1].second).info.name) {
+  for (auto at = sums.begin();;) {
+    at = std::adjacent_find(at, sums.end());
+    if (at == sums.end()) return Status::Ok();
+    std::set<std::string> names;
+    for (size_t i = 0; i < contents.count; ++i) {
+      if (sum_of(i) != *at) continue;
+      const std::string name = contents.tensor(i).info.name;
+      if (names.insert(name).second) continue;
       return Status::Usage(
           fmt::format("two tensors cannot both be named {}", Quote(name)));
     }
+    at = std::upper_bound(at, sums.end(), *at);
   }
-  return Status::Ok();
 }
 
 Result<LeadingMetadata> ParseLeadingMetadata(std::string_view text) {

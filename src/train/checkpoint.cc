@@ -80,7 +80,7 @@ Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
         "{} is no training checkpoint; remove it to start anew", path));
   }
   TH_RETURN_IF_ERROR(CheckSettings(path, meta, settings));
-  const std::vector<ValueId> values = TrainingState(session.plan());
+  const StateValues values = TrainingState(session.plan());
   const Graph& graph = session.plan().graph();
   TH_RETURN_IF_ERROR(file.ReadTensors(values.size(), [&](size_t i) {
     return SealedSafetensors::Target{TensorInfoOf(graph.value(values[i])),

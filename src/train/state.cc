@@ -3,29 +3,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
 
 namespace thimble::train {
 
-std::vector<ValueId> ModelState(const Plan& plan) {
-  std::vector<ValueId> values;
-  for (const ParameterState& p : plan.parameters()) {
-    values.push_back(p.parameter);
-  }
-  values.insert(values.end(), plan.statistics().begin(),
-                plan.statistics().end());
-  return values;
+StateValues::StateValues(const Plan& plan, Part part) : plan_(&plan) {
+  const auto parameters = plan.parameters();
+  if (part == Part::kModel || parameters.empty()) return;
+  velocities_ = parameters[0].velocity.valid() ? parameters.size() : 0;
 }
 
-std::vector<ValueId> TrainingState(const Plan& plan) {
-  std::vector<ValueId> values = ModelState(plan);
-  for (const ParameterState& p : plan.parameters()) {
-    if (p.velocity.valid()) values.push_back(p.velocity);
-  }
-  return values;
+ValueId StateValues::operator[](size_t i) const {
+  const auto parameters = plan_->parameters();
+  if (i < parameters.size()) return parameters[i].parameter;
+  i -= parameters.size();
+  const auto statistics = plan_->statistics();
+  if (i < statistics.size()) return statistics[i];
+  return parameters[i - statistics.size()].velocity;
 }
 
 TensorInfo TensorInfoOf(const Value& value) {
@@ -37,7 +36,7 @@ TensorInfo TensorInfoOf(const Value& value) {
 }
 
 Status SaveValues(const FileDescriptor& folder, const std::string& name,
-                  Session& session, std::span<const ValueId> values,
+                  Session& session, const StateValues& values,
                   const SafetensorsMetadata& metadata) {
   TH_ASSIGN_OR_RETURN(AtomicFileWriter writer,
                       AtomicFileWriter::CreateIn(folder, name));
@@ -50,13 +49,15 @@ Status SaveValues(const FileDescriptor& folder, const std::string& name,
                           Seal::kSha256);
 }
 
-Status CheckFinite(Session& session, std::span<const ValueId> values) {
-  for (ValueId v : values) {
-    for (float x : session.Floats(v)) {
-      if (std::isfinite(x)) continue;
-      return Status::Failed(fmt::format("'{}' is no longer finite",
-                                        session.plan().graph().value(v).name));
+Status CheckFinite(Session& session, const StateValues& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::span<const float> floats = session.Floats(values[i]);
+    if (std::ranges::all_of(floats, [](float x) { return std::isfinite(x); })) {
+      continue;
     }
+    return Status::Failed(
+        fmt::format("'{}' is no longer finite",
+                    session.plan().graph().value(values[i]).name));
   }
   return Status::Ok();
 }

@@ -3,9 +3,8 @@
 // What of a session goes to disk, and how it comes back.
 #pragma once
 
-#include <span>
+#include <cstddef>
 #include <string>
-#include <vector>
 
 #include "base/files.h"
 #include "store/safetensors.h"
@@ -15,11 +14,33 @@
 
 namespace thimble::train {
 
-// Parameters and running statistics: what a model is.
-std::vector<ValueId> ModelState(const Plan& plan);
+// The values of a plan that go to disk, in the plan's order. A view: there may
+// be thousands.
+class StateValues {
+ public:
+  enum class Part {
+    kModel,     // parameters and running statistics: what a model is
+    kTraining,  // and the optimizer's state: what training goes on from
+  };
+  StateValues(const Plan& plan, Part part);
 
-// And the optimizer's state: what training goes on from.
-std::vector<ValueId> TrainingState(const Plan& plan);
+  size_t size() const {
+    return plan_->parameters().size() + plan_->statistics().size() +
+           velocities_;
+  }
+  ValueId operator[](size_t i) const;
+
+ private:
+  const Plan* plan_;
+  size_t velocities_ = 0;  // one per parameter, or none
+};
+
+inline StateValues ModelState(const Plan& plan) {
+  return {plan, StateValues::Part::kModel};
+}
+inline StateValues TrainingState(const Plan& plan) {
+  return {plan, StateValues::Part::kTraining};
+}
 
 TensorInfo TensorInfoOf(const Value& value);
 
@@ -27,7 +48,7 @@ TensorInfo TensorInfoOf(const Value& value);
 // rename, so that the old file stays until the new one is whole. Sealed with a
 // checksum of all its bytes.
 Status SaveValues(const FileDescriptor& folder, const std::string& name,
-                  Session& session, std::span<const ValueId> values,
+                  Session& session, const StateValues& values,
                   const SafetensorsMetadata& metadata);
 
 // Fails where the file lacks the value, or has it in another type or shape.
@@ -36,6 +57,6 @@ Status ReadTensorInto(const SafetensorsReader& reader, Session& session,
 
 // Fails, naming one, where a value holds an infinity or something that is no
 // number.
-Status CheckFinite(Session& session, std::span<const ValueId> values);
+Status CheckFinite(Session& session, const StateValues& values);
 
 }  // namespace thimble::train

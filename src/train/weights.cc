@@ -112,8 +112,9 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
 Status LoadWeights(const std::string& dir, Session& session) {
   TH_ASSIGN_OR_RETURN(const SafetensorsReader reader,
                       OpenWeights(WeightsPath(dir)));
-  for (ValueId v : ModelState(session.plan())) {
-    TH_RETURN_IF_ERROR(ReadTensorInto(reader, session, v));
+  const StateValues values = ModelState(session.plan());
+  for (size_t i = 0; i < values.size(); ++i) {
+    TH_RETURN_IF_ERROR(ReadTensorInto(reader, session, values[i]));
   }
   const auto sum = reader.metadata().find(kChecksum);
   if (sum == reader.metadata().end() || sum->second == WeightsSha256(session)) {
@@ -127,7 +128,10 @@ Status LoadWeights(const std::string& dir, Session& session) {
 
 std::string WeightsSha256(Session& session) {
   Sha256 hash;
-  for (ValueId v : ModelState(session.plan())) hash.Update(session.Bytes(v));
+  const StateValues values = ModelState(session.plan());
+  for (size_t i = 0; i < values.size(); ++i) {
+    hash.Update(session.Bytes(values[i]));
+  }
   return Hex(hash.Final());
 }
 

@@ -6,10 +6,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/test_folder.h"
 #include "run_cli.h"
 
 namespace thimble {
@@ -36,6 +39,26 @@ inline void ExpectRefused(const Args& args, int exit_code,
   EXPECT_EQ(result.err.rfind("thimble: ", 0), 0u) << command << result.err;
   EXPECT_NE(result.err.find(says), std::string::npos)
       << command << " said: " << result.err;
+}
+
+// Changes the metadata of a safetensors file as another program would, without
+// the sums that thimble writes.
+template <typename Change>
+void ChangeMetadata(const std::string& path, const Change& change) {
+  const std::string file = ReadWholeFile(path);
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
+  const size_t payload = sizeof(header_bytes) + header_bytes;
+  Json header = Json::parse(file.substr(8, header_bytes), nullptr, false);
+  ASSERT_TRUE(header.is_object()) << path;
+  header["__metadata__"].erase("file_sha256");
+  header["__metadata__"].erase("sha256");
+  change(header["__metadata__"]);
+  const std::string text = header.dump();
+  header_bytes = text.size();
+  std::string changed(sizeof(header_bytes), '\0');
+  std::memcpy(changed.data(), &header_bytes, sizeof(header_bytes));
+  WriteTestFile(path, changed + text + file.substr(payload));
 }
 
 // The word that follows `text`, which must be there.

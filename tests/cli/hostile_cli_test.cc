@@ -158,10 +158,15 @@ TEST(Hostile, ReproduceDoesNotReplaceWhatIsNoFile) {
 TEST(Hostile, EvalPrintsNullForALossThatIsNoNumber) {
   TestFolder folder;
   const std::string run = folder.File("run");
-  // After one step at such a rate the weights are still numbers.
-  ASSERT_EQ(
-      RunCli(Train({"--steps", "1", "--lr", "1e30", "--out", run})).exit_code,
-      0);
+  ASSERT_EQ(RunCli(Train({"--steps", "1", "--out", run})).exit_code, 0);
+  const std::string path = run + "/weights.safetensors";
+  ChangeMetadata(path, [](Json&) {});
+  // The last floats are infinities now.
+  std::string file = ReadTestFile(path);
+  for (size_t at = file.size() - 40; at < file.size(); at += 4) {
+    file.replace(at, 4, std::string("\0\0\x80\x7f", 4));
+  }
+  WriteTestFile(path, file);
   const CliResult result =
       RunCli({"eval", "--from", run, "--data", "synthetic", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -217,20 +222,9 @@ TEST(Hostile, AModelsNameInAFileCannotSteerTheTerminal) {
   const std::string run = folder.File("run");
   ASSERT_EQ(RunCli(Train({"--steps", "1", "--out", run})).exit_code, 0);
   const std::string path = run + "/weights.safetensors";
-  const std::string file = ReadTestFile(path);
-  size_t header_bytes = 0;
-  for (size_t i = 8; i-- > 0;) {
-    header_bytes = header_bytes << 8 | static_cast<unsigned char>(file[i]);
-  }
-  Json header = Json::parse(file.substr(8, header_bytes), nullptr, false);
-  ASSERT_TRUE(header.is_object());
-  header["__metadata__"]["model"] = "\x1b[31mred\nthimble: all is well";
-  const std::string text = header.dump();
-  std::string changed;
-  for (int shift = 0; shift < 64; shift += 8) {
-    changed += static_cast<char>(text.size() >> shift & 0xff);
-  }
-  WriteTestFile(path, changed + text + file.substr(8 + header_bytes));
+  ChangeMetadata(path, [](Json& metadata) {
+    metadata["model"] = "\x1b[31mred\nthimble: all is well";
+  });
   const CliResult result =
       RunCli({"eval", "--from", run, "--data", "synthetic"});
   EXPECT_EQ(result.exit_code, 1);
