@@ -11,6 +11,11 @@
 
 #include "graph/op.h"
 #include "kernels/testing.h"
+#include "ops/add.h"
+#include "ops/batch_norm.h"
+#include "ops/dropout.h"
+#include "ops/norm_relu_conv.h"
+#include "ops/normalize.h"
 #include "thimble/model.h"
 #include "thimble/plan.h"
 #include "thimble/session.h"
@@ -20,9 +25,10 @@ namespace {
 
 const ImageLayer kCifar = {.channels = 3, .height = 32, .width = 32};
 
-int CountOps(const Plan& plan, OpKind kind) {
+template <typename Def>
+int CountOps(const Plan& plan) {
   int count = 0;
-  for (const Op& op : plan.graph().ops()) count += op.def->kind() == kind;
+  for (const Op& op : plan.graph().ops()) count += Is<Def>(op);
   return count;
 }
 
@@ -37,12 +43,12 @@ Plan PlanOf(const std::string& name, const ModelOptions& options, bool fuse) {
 
 TEST(Fuse, KeepsNoNormalisedActivationsOfWrn28) {
   const Plan plan = PlanOf("wrn-28-2", {.batch = 100, .images = kCifar}, true);
-  EXPECT_EQ(CountOps(plan, OpKind::kNormReluConv), 2 * 24);  // train and eval
-  EXPECT_EQ(CountOps(plan, OpKind::kBatchNormTrain), 1);     // the last one
-  EXPECT_EQ(CountOps(plan, OpKind::kMoments), 0);  // all are epilogues
-  EXPECT_EQ(CountOps(plan, OpKind::kNormalize), 0);
+  EXPECT_EQ(CountOps<ops::NormReluConv>(plan), 2 * 24);  // train and eval
+  EXPECT_EQ(CountOps<ops::BatchNormTrain>(plan), 1);     // the last one
+  EXPECT_EQ(CountOps<ops::Moments>(plan), 0);            // all are epilogues
+  EXPECT_EQ(CountOps<ops::Normalize>(plan), 0);
   // Only the gradients of the three shortcuts that change the shape.
-  EXPECT_EQ(CountOps(plan, OpKind::kAdd), 3);
+  EXPECT_EQ(CountOps<ops::Add>(plan), 3);
   EXPECT_LE(plan.arena_bytes(), 215'000'000u);
   EXPECT_LE(plan.arena_bytes(), plan.lower_bound() * 102 / 100);
   const auto step = static_cast<double>(plan.flops_step());
@@ -56,10 +62,10 @@ TEST(Fuse, LeavesAConvolutionBehindADropoutAsItIs) {
       PlanOf("wrn-28-2", {.batch = 10, .images = kCifar, .dropout = 0.3}, true);
   // In training the second convolution of each block stands behind one; in
   // evaluation as well: fusing comes first, then the dropout is gone.
-  EXPECT_EQ(CountOps(plan, OpKind::kNormReluConv), 2 * 12);
-  EXPECT_EQ(CountOps(plan, OpKind::kDropout), 12 + 12);  // and on gradients
+  EXPECT_EQ(CountOps<ops::NormReluConv>(plan), 2 * 12);
+  EXPECT_EQ(CountOps<ops::Dropout>(plan), 12 + 12);  // and on gradients
   for (const ScheduledOp& s : plan.schedule()) {
-    if (plan.graph().op(s.op).def->kind() == OpKind::kDropout) {
+    if (Is<ops::Dropout>(plan.graph().op(s.op))) {
       EXPECT_EQ(s.phase, Phase::kMicrobatch);
     }
   }

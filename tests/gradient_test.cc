@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "gradient_check.h"
+#include "graph/op.h"
+#include "ops/lstm_gates.h"
 #include "thimble/network.h"
 
 namespace thimble::testing {
@@ -355,7 +357,7 @@ TEST(Gradient, OfAnLstmAddsUpInOneBufferPerWeight) {
   std::map<std::string, std::set<size_t>> offsets;
   int64_t steps = 0;
   for (const Op& op : plan->graph().ops()) {
-    if (op.def->kind() != OpKind::kLstmGatesGradWeight) continue;
+    if (!Is<ops::LstmGatesGradWeight>(op)) continue;
     ++steps;
     for (size_t k = 0; k < op.outputs.size(); ++k) {
       offsets[op.name.substr(0, 5) + std::to_string(k)].insert(

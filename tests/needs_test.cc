@@ -10,6 +10,8 @@
 #include <string>
 
 #include "graph/op.h"
+#include "ops/lstm_cell.h"
+#include "ops/lstm_gates.h"
 #include "thimble/network.h"
 #include "thimble/plan.h"
 
@@ -127,14 +129,14 @@ class NeedsTest : public ::testing::Test {
 };
 
 TEST_F(NeedsTest, AreExactlyWhatBackwardReads) {
-  std::set<OpKind> seen;
+  std::set<std::string_view> seen;
   int masks = 0;
   int outputs = 0;
   for (const Op& op : model_.graph.ops()) {
     // No gradient is wanted of images, nor through the first layer.
     if (op.name == "normalize" || op.name == "first") continue;
     SCOPED_TRACE(op.name);
-    seen.insert(op.def->kind());
+    seen.insert(op.def->name());
     const BackwardNeeds needs = op.def->Needs();
     const Reads reads = ReadsOf(op);
     EXPECT_EQ(reads.inputs, needs.inputs);
@@ -155,13 +157,12 @@ TEST_F(NeedsTest, AreExactlyWhatBackwardReads) {
 
 TEST_F(NeedsTest, OfSequencesAreExactlyWhatBackwardReads) {
   Use(EverySequenceOp());
-  std::set<OpKind> seen;
+  std::set<std::string_view> seen;
   for (const Op& op : model_.graph.ops()) {
-    const bool lstm = op.def->kind() == OpKind::kLstmGates ||
-                      op.def->kind() == OpKind::kLstmCell;
+    const bool lstm = Is<ops::LstmGates>(op) || Is<ops::LstmCell>(op);
     if (!lstm) continue;
     SCOPED_TRACE(op.name);
-    seen.insert(op.def->kind());
+    seen.insert(op.def->name());
     const BackwardNeeds needs = op.def->Needs();
     const Reads reads = ReadsOf(op);
     EXPECT_EQ(reads.inputs, needs.inputs);

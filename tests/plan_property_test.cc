@@ -14,6 +14,7 @@
 
 #include "gradient_check.h"
 #include "graph/op.h"
+#include "ops/batch_norm.h"
 #include "random_net.h"
 #include "thimble/plan.h"
 #include "thimble/session.h"
@@ -116,16 +117,15 @@ TEST(PlanProperty, EveryPlanIsValidAndBetweenMostLiveAndSum) {
 }
 
 bool HasBatchNorm(const Model& model) {
-  return std::ranges::any_of(model.graph.ops(), [](const Op& op) {
-    return op.def->kind() == OpKind::kBatchNorm;
-  });
+  return std::ranges::any_of(
+      model.graph.ops(), [](const Op& op) { return Is<ops::BatchNorm>(op); });
 }
 
 // Whether every batch norm sees several values per channel, with `images` at a
 // time.
 bool HasStatistics(const Model& model, int64_t images) {
   return std::ranges::all_of(model.graph.ops(), [&](const Op& op) {
-    return op.def->kind() != OpKind::kBatchNorm ||
+    return !Is<ops::BatchNorm>(op) ||
            images *
                    model.graph.value(op.inputs[0]).spec.shape.elements_from(2) >
                1;

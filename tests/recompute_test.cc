@@ -12,6 +12,7 @@
 
 #include "few_records.h"
 #include "graph/op.h"
+#include "ops/dropout.h"
 #include "thimble/data.h"
 #include "thimble/model.h"
 #include "thimble/network.h"
@@ -103,7 +104,7 @@ TEST_F(Recomputation, DropoutMasksAreTheSameWhenComputedAgain) {
     EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights) << strategy;
     const auto again = [](const Plan& p) {
       for (const ScheduledOp& s : p.schedule()) {
-        if (s.recompute && p.graph().op(s.op).def->kind() == OpKind::kDropout) {
+        if (s.recompute && Is<ops::Dropout>(p.graph().op(s.op))) {
           return true;
         }
       }

@@ -11,6 +11,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "graph/op.h"
+#include "ops/add.h"
+#include "ops/batch_norm.h"
+#include "ops/bias.h"
+#include "ops/conv2d.h"
+#include "ops/dropout.h"
+#include "ops/image_slice.h"
+#include "ops/linear.h"
+#include "ops/lstm_cell.h"
+#include "ops/lstm_gates.h"
+#include "ops/normalize.h"
+#include "ops/pool.h"
+#include "ops/relu.h"
+#include "ops/shortcut.h"
+#include "ops/softmax_cross_entropy.h"
 #include "reference_net.h"
 
 namespace thimble::testing {
@@ -75,47 +90,48 @@ class ReferenceBackward {
     const ValueSpec& spec = Spec(op, 0);
     const Shape& shape = spec.shape;
     const double* g = gradients_[op.outputs[0].i].data();
-    switch (op.def->kind()) {
-      case OpKind::kNormalize:
-      case OpKind::kImageSlice:
-        return;  // images are not learned
-      case OpKind::kLstmGates:
-        return LstmGates(op, g);
-      case OpKind::kLstmCell:
-        return LstmCell(op, g);
-      case OpKind::kConv2d: {
-        const auto s = As<ops::Conv2d>(op).ShapeOf(spec, Spec(op, 1));
-        const double *x = Value(op, 0), *w = Value(op, 1);
-        Give(op, 1,
-             [&](double* gw) { ref::Conv2dGradWeight(s, rows_, x, g, gw); });
-        return Give(op, 0, [&](double* gx) {
-          ref::Conv2dGradInput(s, rows_, g, w, gx);
-        });
-      }
-      case OpKind::kLinear: {
-        const kernels::LinearShape s{shape[1], Spec(op, 1).shape[0]};
-        const double *x = Value(op, 0), *w = Value(op, 1);
-        Give(op, 1,
-             [&](double* gw) { ref::LinearGradWeight(s, rows_, x, g, gw); });
-        return Give(op, 0, [&](double* gx) {
-          ref::LinearGradInput(s, rows_, g, w, gx);
-        });
-      }
-      case OpKind::kBias:
-        Give(op, 1, [&](double* gb) {
-          ref::BiasGrad(rows_, shape[1], shape.elements_from(2), g, gb);
-        });
-        return Pass(op, 0, g);
-      case OpKind::kAdd:
-        Pass(op, 0, g);
-        return Pass(op, 1, g);
-      case OpKind::kReshape:
-        return Pass(op, 0, g);
-      case OpKind::kBatchNorm:
-        return BatchNorm(op, g);
-      default:
-        return Give(op, 0, [&](double* gx) { OneInput(op, g, gx); });
+    if (Is<ops::Normalize>(op) || Is<ops::ImageSlice>(op)) {
+      return;  // images are not learned
     }
+    if (Is<ops::LstmGates>(op)) {
+      return LstmGates(op, g);
+    }
+    if (Is<ops::LstmCell>(op)) {
+      return LstmCell(op, g);
+    }
+    if (Is<ops::Conv2d>(op)) {
+      const auto s = As<ops::Conv2d>(op).ShapeOf(spec, Spec(op, 1));
+      const double *x = Value(op, 0), *w = Value(op, 1);
+      Give(op, 1,
+           [&](double* gw) { ref::Conv2dGradWeight(s, rows_, x, g, gw); });
+      return Give(
+          op, 0, [&](double* gx) { ref::Conv2dGradInput(s, rows_, g, w, gx); });
+    }
+    if (Is<ops::Linear>(op)) {
+      const kernels::LinearShape s{shape[1], Spec(op, 1).shape[0]};
+      const double *x = Value(op, 0), *w = Value(op, 1);
+      Give(op, 1,
+           [&](double* gw) { ref::LinearGradWeight(s, rows_, x, g, gw); });
+      return Give(
+          op, 0, [&](double* gx) { ref::LinearGradInput(s, rows_, g, w, gx); });
+    }
+    if (Is<ops::Bias>(op)) {
+      Give(op, 1, [&](double* gb) {
+        ref::BiasGrad(rows_, shape[1], shape.elements_from(2), g, gb);
+      });
+      return Pass(op, 0, g);
+    }
+    if (Is<ops::Add>(op)) {
+      Pass(op, 0, g);
+      return Pass(op, 1, g);
+    }
+    if (op.def->IsView()) {
+      return Pass(op, 0, g);
+    }
+    if (Is<ops::BatchNorm>(op)) {
+      return BatchNorm(op, g);
+    }
+    return Give(op, 0, [&](double* gx) { OneInput(op, g, gx); });
   }
 
   void Pass(const Op& op, size_t k, const double* g) {
@@ -206,39 +222,41 @@ class ReferenceBackward {
     namespace ref = kernels::reference;
     const ValueSpec& spec = Spec(op, 0);
     const Shape& shape = spec.shape;
-    switch (op.def->kind()) {
-      case OpKind::kRelu: {
-        const Tensor& y = forward_.At(op.outputs[0]);
-        return ref::ReluGradFromOutput(static_cast<int64_t>(y.size()), y.data(),
-                                       g, gx);
-      }
-      case OpKind::kDropout:
-        return ref::Dropout(rows_, shape.elements_from(1),
-                            DropoutMaskOf(op, first_), g, gx);
-      case OpKind::kMaxPool: {
-        const auto s = ops::PoolShapeOf(spec, As<ops::MaxPool>(op).window());
-        Tensor y(forward_.At(op.outputs[0]).size());
-        std::vector<uint8_t> winner(y.size());
-        ref::MaxPool(s, rows_, Value(op, 0), y.data(), winner.data());
-        return ref::MaxPoolGrad(s, rows_, winner.data(), g, gx);
-      }
-      case OpKind::kAveragePool:
-        return ref::AveragePoolGrad(
-            ops::PoolShapeOf(spec, As<ops::AveragePool>(op).window()), rows_, g,
-            gx);
-      case OpKind::kGlobalAveragePool:
-        return ref::GlobalAveragePoolGrad(rows_, shape[1],
-                                          shape.elements_from(2), g, gx);
-      case OpKind::kShortcut:
-        return ref::ShortcutGrad(As<ops::Shortcut>(op).ShapeOf(spec), rows_, g,
-                                 gx);
-      case OpKind::kSoftmaxCrossEntropy:
-        return ref::SoftmaxCrossEntropyGrad(
-            rows_, shape[1], Value(op, 0), labels_,
-            1.0 / static_cast<double>(rows_), gx);
-      default:
-        TH_CHECK(false && "not an op of a model's graph");
+    if (Is<ops::Relu>(op)) {
+      const Tensor& y = forward_.At(op.outputs[0]);
+      return ref::ReluGradFromOutput(static_cast<int64_t>(y.size()), y.data(),
+                                     g, gx);
     }
+    if (Is<ops::Dropout>(op)) {
+      return ref::Dropout(rows_, shape.elements_from(1),
+                          DropoutMaskOf(op, first_), g, gx);
+    }
+    if (Is<ops::MaxPool>(op)) {
+      const auto s = ops::PoolShapeOf(spec, As<ops::MaxPool>(op).window());
+      Tensor y(forward_.At(op.outputs[0]).size());
+      std::vector<uint8_t> winner(y.size());
+      ref::MaxPool(s, rows_, Value(op, 0), y.data(), winner.data());
+      return ref::MaxPoolGrad(s, rows_, winner.data(), g, gx);
+    }
+    if (Is<ops::AveragePool>(op)) {
+      return ref::AveragePoolGrad(
+          ops::PoolShapeOf(spec, As<ops::AveragePool>(op).window()), rows_, g,
+          gx);
+    }
+    if (Is<ops::GlobalAveragePool>(op)) {
+      return ref::GlobalAveragePoolGrad(rows_, shape[1], shape.elements_from(2),
+                                        g, gx);
+    }
+    if (Is<ops::Shortcut>(op)) {
+      return ref::ShortcutGrad(As<ops::Shortcut>(op).ShapeOf(spec), rows_, g,
+                               gx);
+    }
+    if (Is<ops::SoftmaxCrossEntropy>(op)) {
+      return ref::SoftmaxCrossEntropyGrad(rows_, shape[1], Value(op, 0),
+                                          labels_,
+                                          1.0 / static_cast<double>(rows_), gx);
+    }
+    TH_CHECK(false && "not an op of a model's graph");
   }
 
   class Factors {

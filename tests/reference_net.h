@@ -27,14 +27,20 @@
 #include "kernels/pool/reference.h"
 #include "kernels/softmax/reference.h"
 #include "kernels/testing.h"
+#include "ops/add.h"
 #include "ops/batch_norm.h"
+#include "ops/bias.h"
 #include "ops/conv2d.h"
 #include "ops/dropout.h"
 #include "ops/image_slice.h"
+#include "ops/linear.h"
 #include "ops/lstm_cell.h"
+#include "ops/lstm_gates.h"
 #include "ops/normalize.h"
 #include "ops/pool.h"
+#include "ops/relu.h"
 #include "ops/shortcut.h"
+#include "ops/softmax_cross_entropy.h"
 #include "thimble/graph.h"
 
 namespace thimble::testing {
@@ -152,57 +158,70 @@ class ReferenceNet {
     const Shape& shape = spec.shape;
     const T* x = In(op, 0);
     T* y = At(op.outputs[0]).data();
-    switch (op.def->kind()) {
-      case OpKind::kNormalize:
-        return Normalize(As<ops::Normalize>(op), shape, y);
-      case OpKind::kImageSlice:
-        return ImageSlice(As<ops::ImageSlice>(op), shape, y);
-      case OpKind::kLstmGates:
-        return LstmGates(op, x, y);
-      case OpKind::kLstmCell:
-        return LstmCell(op, x, y);
-      case OpKind::kConv2d:
-        return ref::Conv2dForward(
-            As<ops::Conv2d>(op).ShapeOf(spec, Spec(op.inputs[1])), rows, x,
-            In(op, 1), y);
-      case OpKind::kLinear:
-        return ref::LinearForward<T>(
-            {.in = shape[1], .out = Spec(op.inputs[1]).shape[0]}, rows, x,
-            In(op, 1), y);
-      case OpKind::kBias:
-        return ref::BiasAdd(rows, shape[1], shape.elements_from(2), x,
-                            In(op, 1), y);
-      case OpKind::kBatchNorm:
-        return BatchNorm(op, spec, x, y);
-      case OpKind::kRelu:
-        return Relu(op, x, y);
-      case OpKind::kDropout:
-        return ref::Dropout(rows, shape.elements_from(1),
-                            DropoutMaskOf(op, batch_.first), x, y);
-      case OpKind::kMaxPool:
-        return MaxPool(op, spec, x, y);
-      case OpKind::kAveragePool:
-        return ref::AveragePool(
-            ops::PoolShapeOf(spec, As<ops::AveragePool>(op).window()), rows, x,
-            y);
-      case OpKind::kGlobalAveragePool:
-        return ref::GlobalAveragePool(rows, shape[1], shape.elements_from(2), x,
-                                      y);
-      case OpKind::kAdd:
-        return ref::Add(Size(op.outputs[0]), x, In(op, 1), y);
-      case OpKind::kShortcut:
-        return ref::Shortcut(As<ops::Shortcut>(op).ShapeOf(spec), rows, x, y);
-      case OpKind::kReshape:
-        std::copy_n(x, Size(op.outputs[0]), y);
-        return;
-      case OpKind::kSoftmaxCrossEntropy: {
-        int32_t correct = 0;
-        return ref::SoftmaxCrossEntropy(rows, shape[1], x, batch_.labels.data(),
-                                        y, &correct);
-      }
-      default:
-        TH_CHECK(false && "not an op of a model's graph");
+    if (Is<ops::Normalize>(op)) {
+      return Normalize(As<ops::Normalize>(op), shape, y);
     }
+    if (Is<ops::ImageSlice>(op)) {
+      return ImageSlice(As<ops::ImageSlice>(op), shape, y);
+    }
+    if (Is<ops::LstmGates>(op)) {
+      return LstmGates(op, x, y);
+    }
+    if (Is<ops::LstmCell>(op)) {
+      return LstmCell(op, x, y);
+    }
+    if (Is<ops::Conv2d>(op)) {
+      return ref::Conv2dForward(
+          As<ops::Conv2d>(op).ShapeOf(spec, Spec(op.inputs[1])), rows, x,
+          In(op, 1), y);
+    }
+    if (Is<ops::Linear>(op)) {
+      return ref::LinearForward<T>(
+          {.in = shape[1], .out = Spec(op.inputs[1]).shape[0]}, rows, x,
+          In(op, 1), y);
+    }
+    if (Is<ops::Bias>(op)) {
+      return ref::BiasAdd(rows, shape[1], shape.elements_from(2), x, In(op, 1),
+                          y);
+    }
+    if (Is<ops::BatchNorm>(op)) {
+      return BatchNorm(op, spec, x, y);
+    }
+    if (Is<ops::Relu>(op)) {
+      return Relu(op, x, y);
+    }
+    if (Is<ops::Dropout>(op)) {
+      return ref::Dropout(rows, shape.elements_from(1),
+                          DropoutMaskOf(op, batch_.first), x, y);
+    }
+    if (Is<ops::MaxPool>(op)) {
+      return MaxPool(op, spec, x, y);
+    }
+    if (Is<ops::AveragePool>(op)) {
+      return ref::AveragePool(
+          ops::PoolShapeOf(spec, As<ops::AveragePool>(op).window()), rows, x,
+          y);
+    }
+    if (Is<ops::GlobalAveragePool>(op)) {
+      return ref::GlobalAveragePool(rows, shape[1], shape.elements_from(2), x,
+                                    y);
+    }
+    if (Is<ops::Add>(op)) {
+      return ref::Add(Size(op.outputs[0]), x, In(op, 1), y);
+    }
+    if (Is<ops::Shortcut>(op)) {
+      return ref::Shortcut(As<ops::Shortcut>(op).ShapeOf(spec), rows, x, y);
+    }
+    if (op.def->IsView()) {
+      std::copy_n(x, Size(op.outputs[0]), y);
+      return;
+    }
+    if (Is<ops::SoftmaxCrossEntropy>(op)) {
+      int32_t correct = 0;
+      return ref::SoftmaxCrossEntropy(rows, shape[1], x, batch_.labels.data(),
+                                      y, &correct);
+    }
+    TH_CHECK(false && "not an op of a model's graph");
   }
 
   template <typename Def>

@@ -11,6 +11,7 @@
 
 #include "gradient_check.h"
 #include "graph/op.h"
+#include "ops/two_pass_grad.h"
 #include "thimble/model.h"
 #include "thimble/network.h"
 #include "thimble/plan.h"
@@ -28,10 +29,9 @@ Plan SoundPlan(const Model& model, const PlanOptions& options) {
 }
 
 int TwoPassOps(const Plan& plan) {
-  return static_cast<int>(
-      std::ranges::count_if(plan.graph().ops(), [](const Op& op) {
-        return op.def->kind() == OpKind::kNormReluConvGradRest;
-      }));
+  return static_cast<int>(std::ranges::count_if(
+      plan.graph().ops(),
+      [](const Op& op) { return Is<ops::NormReluConvGradRest>(op); }));
 }
 
 // Parameters and running statistics after steps of which one has a batch that
@@ -159,7 +159,7 @@ TEST(TwoPass, CountsTheSecondConvolutionAsRecomputed) {
   // What it adds is the convolutions that run twice, and the mask.
   int64_t convolutions = 0;
   for (const Op& op : two.graph().ops()) {
-    if (op.def->kind() != OpKind::kNormReluConvGradRest) continue;
+    if (!Is<ops::NormReluConvGradRest>(op)) continue;
     const Shape& grad_y = two.graph().value(op.inputs[0]).spec.shape;
     const Shape& w = two.graph().value(op.inputs[1]).spec.shape;
     convolutions += 2 * grad_y.elements() * w.elements_from(1);

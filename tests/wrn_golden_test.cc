@@ -10,6 +10,7 @@
 #include "golden_check.h"
 #include "graph/op.h"
 #include "kernels/testing.h"
+#include "ops/two_pass_grad.h"
 #include "thimble/model.h"
 
 namespace thimble::testing {
@@ -58,7 +59,7 @@ TEST_F(WrnGoldenTest, LossAndGradientsAreThoseOfPyTorch) {
 TEST_F(WrnGoldenTest, SoTheyAreInTwoPasses) {
   MakeWrn({.checkpoint = "residual-2*", .two_pass = true});
   const auto is_second = [](const Op& op) {
-    return op.def->kind() == OpKind::kNormReluConvGradRest;
+    return Is<ops::NormReluConvGradRest>(op);
   };
   EXPECT_TRUE(std::ranges::any_of(plan_->graph().ops(), is_second));
   Load();

@@ -129,6 +129,10 @@ int64_t OpDef::RecomputeFlops(std::span<const ValueSpec> inputs,
   return 0;
 }
 
+void OpDef::Run(const BoundOp&, const RunContext&) const {
+  TH_CHECK(false && "op is not executable");
+}
+
 Workspace OpDef::Scratch(std::span<const ValueSpec> inputs,
                          std::span<const ValueSpec> outputs) const {
   (void)inputs;

@@ -2,8 +2,9 @@
 //
 // OpDef: everything that planner and runtime must know of an op. One file in
 // src/ops holds one op: its forward, its backward forms, its shapes, gradient,
-// in-place permission, FLOPs and scratch. An OpDef carries its own attributes
-// (stride, epsilon, …) and is immutable, so graphs share it freely.
+// in-place permission, FLOPs, scratch, and the call of its kernel. An OpDef
+// carries its own attributes (stride, epsilon, …) and is immutable, so graphs
+// share it freely.
 //
 // A network's graph holds mode-free ops (a batch norm, say). Forward() puts the
 // form that trains, or the one that evaluates, into an executable graph, and
@@ -24,61 +25,8 @@
 
 namespace thimble {
 
-// One entry per op that a graph can hold; runtime/ binds each executable one to
-// its kernel.
-enum class OpKind : uint8_t {
-  kNormalize,
-  kImageSlice,
-  kConv2d,
-  kConv2dGradInput,
-  kConv2dGradWeight,
-  kLinear,
-  kLinearGradInput,
-  kLinearGradWeight,
-  kBias,
-  kBiasGrad,
-  kBatchNorm,  // mode-free: becomes one of the next
-  kBatchNormTrain,
-  kBatchNormApply,
-  kBatchNormGrad,
-  kBatchNormTrack,
-  kRelu,
-  kReluWithMask,
-  kReluGradFromOutput,
-  kReluGradFromMask,
-  kDropout,
-  kMaxPool,
-  kMaxPoolGrad,
-  kAveragePool,
-  kAveragePoolGrad,
-  kGlobalAveragePool,
-  kGlobalAveragePoolGrad,
-  kAdd,
-  kShortcut,
-  kShortcutGrad,
-  kReshape,
-  kFusedConv,  // mode-free: becomes the norm-relu-conv forms
-  kNormReluConv,
-  kNormReluConvGradInput,
-  kNormReluConvGradWeight,
-  kNormReluConvGradSums,
-  kNormReluConvGradRest,
-  kNormGrad,
-  kMoments,
-  kImageConv,
-  kImageConvGradWeight,
-  kLstmGates,
-  kLstmGatesGradWeight,
-  kLstmCell,
-  kLstmCellTrain,
-  kLstmCellGrad,
-  kSoftmaxCrossEntropy,
-  kSoftmaxCrossEntropyGrad,
-  kAccumulate,
-  kSgdUpdate,
-  kCommit,
-};
-inline constexpr size_t kOpKinds = static_cast<size_t>(OpKind::kCommit) + 1;
+struct BoundOp;
+struct RunContext;
 
 // What of the forward pass an op's backward reads. Bit i of `inputs` stands for
 // the value of input i. `output_bits`: one bit per output element is enough (a
@@ -177,7 +125,7 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
  public:
   virtual ~OpDef() = default;
 
-  virtual OpKind kind() const = 0;
+  // What kind of op this is, in dumps and messages: one name per class.
   virtual std::string_view name() const = 0;
 
   // Outputs for these inputs, or why they do not fit. `name()` and the op's own
@@ -214,7 +162,21 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
                                  std::span<const ValueSpec> outputs) const;
   virtual Workspace Scratch(std::span<const ValueSpec> inputs,
                             std::span<const ValueSpec> outputs) const;
+
+  // Calls the op's kernel (ops/bound_op.h). Allocates nothing. Mode-free forms
+  // and views are never run.
+  virtual void Run(const BoundOp& op, const RunContext& run) const;
 };
+
+// The op's definition as an `Op`, or null where it is another one.
+template <typename Def>
+const Def* DefAs(const Op& op) {
+  return dynamic_cast<const Def*>(op.def.get());
+}
+template <typename Def>
+bool Is(const Op& op) {
+  return DefAs<Def>(op) != nullptr;
+}
 
 // Whether `spec` is f32 of the given rank, for shape inference.
 bool IsF32(const ValueSpec& spec, size_t rank);

@@ -6,15 +6,19 @@
 #include <string>
 
 #include "graph/op.h"
+#include "ops/image_slice.h"
+#include "ops/lstm_cell.h"
+#include "ops/normalize.h"
 #include "thimble/model.h"
 
 namespace thimble {
 namespace {
 
-int64_t Count(const Model& model, OpKind kind) {
+template <typename Def>
+int64_t Count(const Model& model) {
   int64_t count = 0;
   for (const Op& op : model.graph.ops()) {
-    if (op.def->kind() == kind) ++count;
+    if (Is<Def>(op)) ++count;
   }
   return count;
 }
@@ -28,7 +32,7 @@ TEST(Lstm, HasOneSetOfWeightsPerLayerForAllSteps) {
     const int64_t gates = 4 * int64_t{30};
     EXPECT_EQ(model->graph.ParameterCount(),
               gates * (features + 30 + 1) + gates * (30 + 30 + 1) + 310);
-    EXPECT_EQ(Count(*model, OpKind::kLstmCell), 2 * steps);
+    EXPECT_EQ(Count<ops::LstmCell>(*model), 2 * steps);
     EXPECT_EQ(model->name, name);
   }
 }
@@ -41,13 +45,13 @@ TEST(Lstm, ReadsEachByteInOneStep) {
   int64_t values = 0;
   for (const Op& op : model->graph.ops()) {
     if (op.inputs[0] != model->images) continue;
-    EXPECT_EQ(op.def->kind(), OpKind::kImageSlice);
+    EXPECT_TRUE(Is<ops::ImageSlice>(op));
     const Shape& shape = model->graph.value(op.outputs[0]).spec.shape;
     EXPECT_EQ(shape, (Shape{3, 28}));
     values += shape[1];
   }
   EXPECT_EQ(values, 784);
-  EXPECT_EQ(Count(*model, OpKind::kNormalize), 0);
+  EXPECT_EQ(Count<ops::Normalize>(*model), 0);
 }
 
 TEST(Lstm, ReadsImagesOfSeveralChannels) {
@@ -55,7 +59,7 @@ TEST(Lstm, ReadsImagesOfSeveralChannels) {
   const Result<Model> rows =
       BuildModel("lstm-1-8-96", {.batch = 1, .images = cifar});
   ASSERT_TRUE(rows.ok()) << rows.status().message();
-  EXPECT_EQ(Count(*rows, OpKind::kImageSlice), 96);
+  EXPECT_EQ(Count<ops::ImageSlice>(*rows), 96);
 }
 
 TEST(Lstm, RefusesStepsThatDoNotDivideTheImage) {

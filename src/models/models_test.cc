@@ -7,6 +7,7 @@
 
 #include "graph/op.h"
 #include "models/wrn.h"
+#include "ops/dropout.h"
 #include "thimble/model.h"
 
 namespace thimble {
@@ -110,8 +111,7 @@ TEST(Models, DropoutsStandWhereTheyAreUsual) {
     for (const Op& op : model->graph.ops()) {
       for (ValueId v : op.inputs) {
         const OpId maker = model->graph.value(v).producer;
-        if (maker.valid() &&
-            model->graph.op(maker).def->kind() == OpKind::kDropout) {
+        if (maker.valid() && Is<ops::Dropout>(model->graph.op(maker))) {
           readers.push_back(op.name);
         }
       }

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/accumulate.h"
 
+#include <cstring>
+
+#include "kernels/elementwise/elementwise.h"
+#include "ops/bound_op.h"
+#include "ops/groups.h"
+
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Accumulate::Infer(
@@ -10,6 +16,19 @@ Result<std::vector<ValueSpec>> Accumulate::Infer(
     sum.shape = {inputs[0].shape[1]};
   }
   return std::vector<ValueSpec>{sum};
+}
+
+void Accumulate::Run(const BoundOp& c, const RunContext& run) const {
+  const int64_t elements = c.out_spec(0).shape.elements();
+  const int64_t group = group_images();
+  ForGroups(group > 0 ? group : run.count, run.count, [&](const Group& g) {
+    const float* part = c.In(0).f32() + g.index * elements;
+    if (g.index == 0 && !c.Adds(0, run)) {
+      std::memcpy(c.Out(0).f32(), part, c.out_spec(0).bytes());
+    } else {
+      kernels::Add(elements, c.Out(0).f32(), part, c.Out(0).f32(), c.kernel);
+    }
+  });
 }
 
 }  // namespace thimble::ops

@@ -16,10 +16,10 @@ class Accumulate final : public OpDef {
   // groups that a run has images for are summed.
   explicit Accumulate(int64_t group_images) : group_images_(group_images) {}
 
-  OpKind kind() const override { return OpKind::kAccumulate; }
   std::string_view name() const override { return "accumulate"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   uint32_t Accumulates() const override { return 0b1; }
 
   int64_t group_images() const { return group_images_; }

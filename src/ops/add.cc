@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "kernels/elementwise/elementwise.h"
+#include "ops/bound_op.h"
+
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Add::Infer(
@@ -21,6 +24,11 @@ void Add::Gradient(GradientContext& context) const {
   for (size_t i = 0; i < 2; ++i) {
     if (context.wanted[i]) context.grad_inputs[i] = context.grad_outputs[0];
   }
+}
+
+void Add::Run(const BoundOp& c, const RunContext& run) const {
+  kernels::Add(run.Elements(c.out_spec(0)), c.In(0).f32(), c.In(1).f32(),
+               c.Out(0).f32(), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -11,10 +11,10 @@ namespace thimble::ops {
 
 class Add final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kAdd; }
   std::string_view name() const override { return "add"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   void Gradient(GradientContext& context) const override;
   std::vector<InPlacePair> InPlace() const override { return {{0, 0}, {1, 0}}; }
 };

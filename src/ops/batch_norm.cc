@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "ops/bound_op.h"
+#include "ops/groups.h"
+
 namespace thimble::ops {
 namespace {
 
@@ -19,6 +22,11 @@ kernels::BatchNormShape BatchNormShapeOf(const ValueSpec& x) {
 ValueSpec StatisticsSpec(int64_t channels, int64_t groups) {
   const Shape shape = groups > 1 ? Shape{groups, channels} : Shape{channels};
   return {shape, DType::kF32, false};
+}
+
+void AddStatistics(int64_t channels, int64_t groups,
+                   std::vector<ValueSpec>& outputs) {
+  outputs.insert(outputs.end(), 2, StatisticsSpec(channels, groups));
 }
 
 int64_t GroupsOf(const ValueSpec& statistics) {
@@ -46,7 +54,7 @@ void TrackMoments(ForwardContext& context, const BatchNormAttributes& norm,
 
 Result<std::vector<ValueSpec>> BatchNorm::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec& x = inputs[0];
+  const ValueSpec& x = inputs[kX];
   if (!IsF32(x, 2) && !IsF32(x, 4)) {
     return Status::Usage(
         fmt::format("needs f32 values [N, C] or [N, C, H, W], got {} {}",
@@ -81,23 +89,24 @@ ForwardResult BatchNorm::Forward(ForwardContext& context) const {
       context.name,
       std::make_shared<BatchNormTrain>(attributes_.epsilon,
                                        context.emit.statistics_groups()),
-      {in[0], in[1], in[2]}, Role::kActivation);
+      {in[kX], in[kGamma], in[kBeta]}, Role::kActivation);
   context.emit.SetRole(made[1], Role::kStatistic);
   context.emit.SetRole(made[2], Role::kStatistic);
-  TrackMoments(context, attributes_, in[0], {made[1], made[2]}, {in[3], in[4]});
+  TrackMoments(context, attributes_, in[kX], {made[1], made[2]},
+               {in[kRunningMean], in[kRunningVariance]});
   return {{made[0]}, {made[1], made[2]}};
 }
 
 void BatchNorm::Gradient(GradientContext& context) const {
   const auto made = context.emit.Emit(
       context.name + ".grad",
-      std::make_shared<BatchNormGrad>(attributes_.epsilon, context.wanted[0]),
-      {context.inputs[0], context.inputs[1], context.saved[0], context.saved[1],
-       context.grad_outputs[0]},
+      std::make_shared<BatchNormGrad>(attributes_.epsilon, context.wanted[kX]),
+      {context.inputs[kX], context.inputs[kGamma], context.saved[0],
+       context.saved[1], context.grad_outputs[0]},
       Role::kActivationGradient);
-  if (context.wanted[1]) context.grad_inputs[1] = made[0];
-  if (context.wanted[2]) context.grad_inputs[2] = made[1];
-  if (context.wanted[0]) context.grad_inputs[0] = made[2];
+  if (context.wanted[kGamma]) context.grad_inputs[kGamma] = made[0];
+  if (context.wanted[kBeta]) context.grad_inputs[kBeta] = made[1];
+  if (context.wanted[kX]) context.grad_inputs[kX] = made[2];
 }
 
 RepeatForm BatchNormTrain::Repeat() const {
@@ -106,26 +115,88 @@ RepeatForm BatchNormTrain::Repeat() const {
 
 Result<std::vector<ValueSpec>> BatchNormTrain::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec statistics = StatisticsSpec(inputs[0].shape[1], groups_);
-  return std::vector<ValueSpec>{inputs[0], statistics, statistics};
+  const ValueSpec statistics = StatisticsSpec(inputs[kX].shape[1], groups_);
+  return std::vector<ValueSpec>{inputs[kX], statistics, statistics};
 }
 
 Result<std::vector<ValueSpec>> BatchNormApply::Infer(
     std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{inputs[0]};
+  return std::vector<ValueSpec>{inputs[kX]};
 }
 
 Result<std::vector<ValueSpec>> BatchNormGrad::Infer(
     std::span<const ValueSpec> inputs) const {
-  std::vector<ValueSpec> outputs = {PerChannel(inputs[0]),
-                                    PerChannel(inputs[0])};
-  if (with_grad_x_) outputs.push_back(inputs[0]);
+  std::vector<ValueSpec> outputs = {PerChannel(inputs[kX]),
+                                    PerChannel(inputs[kX])};
+  if (with_grad_x_) outputs.push_back(inputs[kX]);
   return outputs;
 }
 
 Result<std::vector<ValueSpec>> BatchNormTrack::Infer(
     std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{inputs[2], inputs[3]};
+  return std::vector<ValueSpec>{inputs[kRunningMean], inputs[kRunningVariance]};
+}
+
+void BatchNormTrain::Run(const BoundOp& c, const RunContext& run) const {
+  const auto shape = BatchNormShapeOf(c.in_spec(kX));
+  const int64_t group = GroupImages(c.in_spec(kX), c.out_spec(1));
+  ForGroups(group, run.count, [&](const Group& g) {
+    const int64_t at = g.first * shape.channels * shape.pixels;
+    const int64_t of = g.index * shape.channels;
+    kernels::BatchNormTrain(shape, g.images, epsilon_, c.In(kX).f32() + at,
+                            c.In(kGamma).f32(), c.In(kBeta).f32(),
+                            c.Out(0).f32() + at, c.Out(1).f32() + of,
+                            c.Out(2).f32() + of, c.kernel);
+  });
+}
+
+void BatchNormApply::Run(const BoundOp& c, const RunContext& run) const {
+  const auto shape = BatchNormShapeOf(c.in_spec(kX));
+  const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
+  ForGroups(group, run.count, [&](const Group& g) {
+    const int64_t at = g.first * shape.channels * shape.pixels;
+    const int64_t of = g.index * shape.channels;
+    kernels::BatchNormApply(shape, g.images, epsilon_, c.In(kX).f32() + at,
+                            c.In(kGamma).f32(), c.In(kBeta).f32(),
+                            c.In(kMean).f32() + of, c.In(kVariance).f32() + of,
+                            c.Out(0).f32() + at, c.kernel);
+  });
+}
+
+void BatchNormGrad::Run(const BoundOp& c, const RunContext& run) const {
+  const auto shape = BatchNormShapeOf(c.in_spec(kX));
+  const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
+  float* grad_x = c.outputs.size() > 2 ? c.Out(2).f32() : nullptr;
+  TH_CHECK((c.carried & 1) == (c.carried >> 1));  // one flag for both sums
+  ForGroups(group, run.count, [&](const Group& g) {
+    const int64_t at = g.first * shape.channels * shape.pixels;
+    const int64_t of = g.index * shape.channels;
+    kernels::BatchNormGrad(shape, g.images, epsilon_, c.In(kX).f32() + at,
+                           c.In(kGamma).f32(), c.In(kMean).f32() + of,
+                           c.In(kVariance).f32() + of, c.In(kGradY).f32() + at,
+                           grad_x == nullptr ? nullptr : grad_x + at,
+                           c.Out(0).f32(), c.Out(1).f32(), c.kernel,
+                           g.index > 0 || c.Adds(0, run));
+  });
+}
+
+void BatchNormTrack::Run(const BoundOp& c, const RunContext& run) const {
+  // From the committed statistics through all groups, microbatch after
+  // microbatch; the update commits the end of it.
+  const float* mean =
+      c.Adds(0, run) ? c.Out(0).f32() : c.In(kRunningMean).f32();
+  const float* variance =
+      c.Adds(1, run) ? c.Out(1).f32() : c.In(kRunningVariance).f32();
+  const int64_t channels = c.in_spec(kRunningMean).shape[0];
+  ForGroups(group_images(), run.count, [&](const Group& g) {
+    const int64_t of = g.index * channels;
+    kernels::BatchNormUpdateRunning(channels, g.images * positions(),
+                                    momentum(), c.In(kMean).f32() + of,
+                                    c.In(kVariance).f32() + of, mean, variance,
+                                    c.Out(0).f32(), c.Out(1).f32(), c.kernel);
+    mean = c.Out(0).f32();
+    variance = c.Out(1).f32();
+  });
 }
 
 }  // namespace thimble::ops

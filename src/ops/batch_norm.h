@@ -23,10 +23,11 @@ struct BatchNormAttributes {
 // x, gamma, beta, running_mean, running_variance -> y
 class BatchNorm final : public OpDef {
  public:
+  enum Input : uint32_t { kX, kGamma, kBeta, kRunningMean, kRunningVariance };
+
   explicit BatchNorm(const BatchNormAttributes& attributes)
       : attributes_(attributes) {}
 
-  OpKind kind() const override { return OpKind::kBatchNorm; }
   std::string_view name() const override { return "batch-norm"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
@@ -45,14 +46,16 @@ class BatchNorm final : public OpDef {
 // x, gamma, beta -> y, mean, variance
 class BatchNormTrain final : public OpDef {
  public:
+  enum Input : uint32_t { kX, kGamma, kBeta };
+
   BatchNormTrain(float epsilon, int64_t groups)
       : epsilon_(epsilon), groups_(groups) {}
 
-  OpKind kind() const override { return OpKind::kBatchNormTrain; }
   std::string_view name() const override { return "batch-norm-train"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+  void Run(const BoundOp& c, const RunContext& run) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{kX, 0}}; }
   // Applies the saved statistics.
   RepeatForm Repeat() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
@@ -70,13 +73,15 @@ class BatchNormTrain final : public OpDef {
 // x, gamma, beta, mean, variance -> y
 class BatchNormApply final : public OpDef {
  public:
+  enum Input : uint32_t { kX, kGamma, kBeta, kMean, kVariance };
+
   explicit BatchNormApply(float epsilon) : epsilon_(epsilon) {}
 
-  OpKind kind() const override { return OpKind::kBatchNormApply; }
   std::string_view name() const override { return "batch-norm-apply"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+  void Run(const BoundOp& c, const RunContext& run) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{kX, 0}}; }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override {
     return 2 * OpDef::Flops(inputs, outputs);
@@ -91,17 +96,19 @@ class BatchNormApply final : public OpDef {
 // x, gamma, mean, variance, grad_y -> grad_gamma, grad_beta[, grad_x]
 class BatchNormGrad final : public OpDef {
  public:
+  enum Input : uint32_t { kX, kGamma, kMean, kVariance, kGradY };
+
   BatchNormGrad(float epsilon, bool with_grad_x)
       : epsilon_(epsilon), with_grad_x_(with_grad_x) {}
 
-  OpKind kind() const override { return OpKind::kBatchNormGrad; }
   std::string_view name() const override { return "batch-norm-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   uint32_t Accumulates() const override { return 0b11; }
   std::vector<InPlacePair> InPlace() const override {
     if (!with_grad_x_) return {};
-    return {{4, 2}, {0, 2}};
+    return {{kGradY, 2}, {kX, 2}};
   }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override {
@@ -118,6 +125,8 @@ class BatchNormGrad final : public OpDef {
 // mean, variance, running_mean, running_variance -> next_mean, next_variance
 class BatchNormTrack final : public OpDef {
  public:
+  enum Input : uint32_t { kMean, kVariance, kRunningMean, kRunningVariance };
+
   // `positions` per image: pixels of a plane. The count of a group is what it
   // really held, so the executor multiplies it by the run's images.
   BatchNormTrack(float momentum, int64_t positions, int64_t group_images)
@@ -125,10 +134,10 @@ class BatchNormTrack final : public OpDef {
         positions_(positions),
         group_images_(group_images) {}
 
-  OpKind kind() const override { return OpKind::kBatchNormTrack; }
   std::string_view name() const override { return "batch-norm-track"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   uint32_t Accumulates() const override { return 0b11; }
 
   float momentum() const { return momentum_; }
@@ -149,6 +158,9 @@ kernels::BatchNormShape BatchNormShapeOf(const ValueSpec& x);
 
 // [C] for one group, else [groups, C].
 ValueSpec StatisticsSpec(int64_t channels, int64_t groups);
+// Adds a mean and a variance to an op's outputs.
+void AddStatistics(int64_t channels, int64_t groups,
+                   std::vector<ValueSpec>& outputs);
 // Of statistics as above.
 int64_t GroupsOf(const ValueSpec& statistics);
 // Images of a full group. REQUIRES: x has a capacity of whole groups.

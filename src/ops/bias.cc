@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
+#include "kernels/elementwise/elementwise.h"
+#include "ops/bound_op.h"
+
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Bias::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec& x = inputs[0];
-  const ValueSpec& bias = inputs[1];
+  const ValueSpec& x = inputs[kX];
+  const ValueSpec& bias = inputs[kBias];
   if (x.dtype != DType::kF32 || x.shape.rank() < 2 || !IsF32(bias, 1) ||
       x.shape[1] != bias.shape[0]) {
     return Status::Usage(fmt::format(
@@ -20,17 +23,30 @@ Result<std::vector<ValueSpec>> Bias::Infer(
 }
 
 void Bias::Gradient(GradientContext& context) const {
-  if (context.wanted[1]) {
-    context.grad_inputs[1] = context.emit.Emit(
+  if (context.wanted[kBias]) {
+    context.grad_inputs[kBias] = context.emit.Emit(
         context.name + ".grad_b", std::make_shared<BiasGrad>(),
         {context.grad_outputs[0]}, Role::kGradient)[0];
   }
-  if (context.wanted[0]) context.grad_inputs[0] = context.grad_outputs[0];
+  if (context.wanted[kX]) context.grad_inputs[kX] = context.grad_outputs[0];
 }
 
 Result<std::vector<ValueSpec>> BiasGrad::Infer(
     std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32, false}};
+}
+
+void Bias::Run(const BoundOp& c, const RunContext& run) const {
+  const ValueSpec& x = c.in_spec(kX);
+  kernels::BiasAdd(run.Rows(x), x.shape[1], x.shape.elements_from(2),
+                   c.In(kX).f32(), c.In(kBias).f32(), c.Out(0).f32(), c.kernel);
+}
+
+void BiasGrad::Run(const BoundOp& c, const RunContext& run) const {
+  const ValueSpec& x = c.in_spec(0);
+  kernels::BiasGrad(run.Rows(x), x.shape[1], x.shape.elements_from(2),
+                    c.In(0).f32(), c.Adds(0, run) ? c.Out(0).f32() : nullptr,
+                    c.Out(0).f32(), c.kernel);
 }
 
 }  // namespace thimble::ops

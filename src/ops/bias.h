@@ -10,21 +10,23 @@ namespace thimble::ops {
 
 class Bias final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kBias; }
+  enum Input : uint32_t { kX, kBias };
+
   std::string_view name() const override { return "bias"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   void Gradient(GradientContext& context) const override;
-  std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+  std::vector<InPlacePair> InPlace() const override { return {{kX, 0}}; }
 };
 
 // grad_y [N, C, …] -> grad_bias [C]
 class BiasGrad final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kBiasGrad; }
   std::string_view name() const override { return "bias-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   uint32_t Accumulates() const override { return 0b1; }
 };
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/bound_op.h"
+
 namespace thimble::ops {
 namespace {
 
@@ -28,8 +30,8 @@ kernels::Conv2dShape Conv2d::ShapeOf(const ValueSpec& x,
 
 Result<std::vector<ValueSpec>> Conv2d::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec& x = inputs[0];
-  const ValueSpec& w = inputs[1];
+  const ValueSpec& x = inputs[kX];
+  const ValueSpec& w = inputs[kW];
   if (!IsF32(x, 4) || !IsF32(w, 4) || x.shape[1] != w.shape[1]) {
     return Status::Usage(fmt::format(
         "needs f32 images [N, C, H, W] and weights [O, C, KH, KW] of the same "
@@ -58,31 +60,31 @@ Result<std::vector<ValueSpec>> Conv2d::Infer(
 }
 
 void Conv2d::Gradient(GradientContext& context) const {
-  const ValueSpec x = context.emit.graph().value(context.inputs[0]).spec;
-  const ValueSpec w = context.emit.graph().value(context.inputs[1]).spec;
+  const ValueSpec x = context.emit.graph().value(context.inputs[kX]).spec;
+  const ValueSpec w = context.emit.graph().value(context.inputs[kW]).spec;
   const kernels::Conv2dShape shape = ShapeOf(x, w);
   const ValueId grad_y = context.grad_outputs[0];
   // dW first: x may then be dropped before dX is made.
-  if (context.wanted[1]) {
-    context.grad_inputs[1] = context.emit.Emit(
+  if (context.wanted[kW]) {
+    context.grad_inputs[kW] = context.emit.Emit(
         context.name + ".grad_w", std::make_shared<Conv2dGradWeight>(shape, w),
-        {context.inputs[0], grad_y}, Role::kGradient)[0];
+        {context.inputs[kX], grad_y}, Role::kGradient)[0];
   }
-  if (context.wanted[0]) {
-    context.grad_inputs[0] = context.emit.Emit(
+  if (context.wanted[kX]) {
+    context.grad_inputs[kX] = context.emit.Emit(
         context.name + ".grad_x", std::make_shared<Conv2dGradInput>(shape, x),
-        {grad_y, context.inputs[1]}, Role::kActivationGradient)[0];
+        {grad_y, context.inputs[kW]}, Role::kActivationGradient)[0];
   }
 }
 
 int64_t Conv2d::Flops(std::span<const ValueSpec> inputs,
                       std::span<const ValueSpec>) const {
-  return ConvFlops(ShapeOf(inputs[0], inputs[1]), inputs[0].shape[0]);
+  return ConvFlops(ShapeOf(inputs[kX], inputs[kW]), inputs[kX].shape[0]);
 }
 
 Workspace Conv2d::Scratch(std::span<const ValueSpec> inputs,
                           std::span<const ValueSpec>) const {
-  return kernels::Conv2dForwardWorkspace(ShapeOf(inputs[0], inputs[1]));
+  return kernels::Conv2dForwardWorkspace(ShapeOf(inputs[kX], inputs[kW]));
 }
 
 Result<std::vector<ValueSpec>> Conv2dGradInput::Infer(
@@ -92,7 +94,7 @@ Result<std::vector<ValueSpec>> Conv2dGradInput::Infer(
 
 int64_t Conv2dGradInput::Flops(std::span<const ValueSpec> inputs,
                                std::span<const ValueSpec>) const {
-  return ConvFlops(shape_, inputs[0].shape[0]);
+  return ConvFlops(shape_, inputs[kGradY].shape[0]);
 }
 
 Workspace Conv2dGradInput::Scratch(std::span<const ValueSpec>,
@@ -107,12 +109,31 @@ Result<std::vector<ValueSpec>> Conv2dGradWeight::Infer(
 
 int64_t Conv2dGradWeight::Flops(std::span<const ValueSpec> inputs,
                                 std::span<const ValueSpec>) const {
-  return ConvFlops(shape_, inputs[0].shape[0]);
+  return ConvFlops(shape_, inputs[kX].shape[0]);
 }
 
 Workspace Conv2dGradWeight::Scratch(std::span<const ValueSpec>,
                                     std::span<const ValueSpec>) const {
   return kernels::Conv2dGradWeightWorkspace(shape_);
+}
+
+void Conv2d::Run(const BoundOp& c, const RunContext& run) const {
+  const auto shape = ShapeOf(c.in_spec(kX), c.in_spec(kW));
+  kernels::Conv2dForward(shape, run.Rows(c.in_spec(kX)), c.In(kX).f32(),
+                         c.In(kW).f32(), c.Out(0).f32(), c.kernel);
+}
+
+void Conv2dGradInput::Run(const BoundOp& c, const RunContext& run) const {
+  kernels::Conv2dGradInput(shape_, run.Rows(c.in_spec(kGradY)),
+                           c.In(kGradY).f32(), c.In(kW).f32(), c.Out(0).f32(),
+                           c.kernel);
+}
+
+void Conv2dGradWeight::Run(const BoundOp& c, const RunContext& run) const {
+  kernels::Conv2dGradWeight(
+      shape_, run.Rows(c.in_spec(kX)), {.data = c.In(kX).f32()},
+      {.data = c.In(kGradY).f32()},
+      {.data = c.Out(0).f32(), .accumulate = c.Adds(0, run)}, c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -11,13 +11,15 @@ namespace thimble::ops {
 
 class Conv2d final : public OpDef {
  public:
+  enum Input : uint32_t { kX, kW };
+
   Conv2d(int64_t stride, int64_t padding)
       : stride_(stride), padding_(padding) {}
 
-  OpKind kind() const override { return OpKind::kConv2d; }
   std::string_view name() const override { return "conv2d"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   BackwardNeeds Needs() const override { return {.inputs = 0b11}; }
   void Gradient(GradientContext& context) const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
@@ -37,13 +39,15 @@ class Conv2d final : public OpDef {
 // grad_y, w -> grad_x
 class Conv2dGradInput final : public OpDef {
  public:
+  enum Input : uint32_t { kGradY, kW };
+
   Conv2dGradInput(const kernels::Conv2dShape& shape, const ValueSpec& x)
       : shape_(shape), x_(x) {}
 
-  OpKind kind() const override { return OpKind::kConv2dGradInput; }
   std::string_view name() const override { return "conv2d-grad-input"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,
@@ -59,13 +63,15 @@ class Conv2dGradInput final : public OpDef {
 // x, grad_y -> grad_w
 class Conv2dGradWeight final : public OpDef {
  public:
+  enum Input : uint32_t { kX, kGradY };
+
   Conv2dGradWeight(const kernels::Conv2dShape& shape, const ValueSpec& w)
       : shape_(shape), w_(w) {}
 
-  OpKind kind() const override { return OpKind::kConv2dGradWeight; }
   std::string_view name() const override { return "conv2d-grad-weight"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   uint32_t Accumulates() const override { return 0b1; }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "kernels/elementwise/elementwise.h"
+#include "ops/bound_op.h"
 
 namespace thimble::ops {
 
@@ -41,6 +42,17 @@ void Dropout::Gradient(GradientContext& context) const {
   context.grad_inputs[0] = context.emit.Emit(
       context.name + ".grad_x", shared_from_this(), {context.grad_outputs[0]},
       Role::kActivationGradient)[0];
+}
+
+void Dropout::Run(const BoundOp& c, const RunContext& run) const {
+  const int64_t elements = c.in_spec(0).shape.elements_from(1);
+  kernels::Dropout(run.Rows(c.in_spec(0)), elements,
+                   {.seed = run.seed,
+                    .step = run.step,
+                    .stream = stream(),
+                    .first = run.first,
+                    .rate = rate()},
+                   c.In(0).f32(), c.Out(0).f32(), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -22,10 +22,10 @@ class Dropout final : public OpDef {
   float rate() const { return rate_; }
   uint32_t stream() const { return stream_; }
 
-  OpKind kind() const override { return OpKind::kDropout; }
   std::string_view name() const override { return "dropout"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   ForwardResult Forward(ForwardContext& context) const override;
   void Gradient(GradientContext& context) const override;
   std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }

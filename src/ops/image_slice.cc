@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/elementwise/elementwise.h"
+#include "ops/bound_op.h"
 #include "ops/normalize.h"
 
 namespace thimble::ops {
@@ -20,6 +22,13 @@ Result<std::vector<ValueSpec>> ImageSlice::Infer(
   }
   return std::vector<ValueSpec>{
       {{shape[0], count_}, DType::kF32, inputs[0].batched}};
+}
+
+void ImageSlice::Run(const BoundOp& c, const RunContext& run) const {
+  const ValueSpec& x = c.in_spec(0);
+  kernels::NormalizeU8Slice(run.Rows(x), x.shape[1], x.shape.elements_from(2),
+                            begin(), count(), c.In(0).u8(), scale().data(),
+                            shift().data(), c.Out(0).f32(), c.kernel);
 }
 
 }  // namespace thimble::ops

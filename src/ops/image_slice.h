@@ -20,10 +20,10 @@ class ImageSlice final : public OpDef {
         scale_(std::move(scale)),
         shift_(std::move(shift)) {}
 
-  OpKind kind() const override { return OpKind::kImageSlice; }
   std::string_view name() const override { return "image-slice"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   int64_t Flops(std::span<const ValueSpec>,
                 std::span<const ValueSpec> outputs) const override {
     return 2 * outputs[0].shape.elements();

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/bound_op.h"
+
 namespace thimble::ops {
 namespace {
 
@@ -15,8 +17,8 @@ int64_t MatmulFlops(int64_t rows, const ValueSpec& w) {
 
 Result<std::vector<ValueSpec>> Linear::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec& x = inputs[0];
-  const ValueSpec& w = inputs[1];
+  const ValueSpec& x = inputs[kX];
+  const ValueSpec& w = inputs[kW];
   if (!IsF32(x, 2) || !IsF32(w, 2) || x.shape[1] != w.shape[1]) {
     return Status::Usage(fmt::format(
         "needs f32 rows [N, I] and weights [O, I] of the same I, got {} {} and "
@@ -31,59 +33,86 @@ Result<std::vector<ValueSpec>> Linear::Infer(
 void Linear::Gradient(GradientContext& context) const {
   const ValueId grad_y = context.grad_outputs[0];
   // dW first: x may then be dropped before dX is made.
-  if (context.wanted[1]) {
-    context.grad_inputs[1] = context.emit.Emit(
+  if (context.wanted[kW]) {
+    context.grad_inputs[kW] = context.emit.Emit(
         context.name + ".grad_w", std::make_shared<LinearGradWeight>(),
-        {context.inputs[0], grad_y}, Role::kGradient)[0];
+        {context.inputs[kX], grad_y}, Role::kGradient)[0];
   }
-  if (context.wanted[0]) {
-    context.grad_inputs[0] = context.emit.Emit(
+  if (context.wanted[kX]) {
+    context.grad_inputs[kX] = context.emit.Emit(
         context.name + ".grad_x", std::make_shared<LinearGradInput>(),
-        {grad_y, context.inputs[1]}, Role::kActivationGradient)[0];
+        {grad_y, context.inputs[kW]}, Role::kActivationGradient)[0];
   }
 }
 
 int64_t Linear::Flops(std::span<const ValueSpec> inputs,
                       std::span<const ValueSpec>) const {
-  return MatmulFlops(inputs[0].shape[0], inputs[1]);
+  return MatmulFlops(inputs[kX].shape[0], inputs[kW]);
 }
 
 Workspace Linear::Scratch(std::span<const ValueSpec> inputs,
                           std::span<const ValueSpec>) const {
-  return kernels::LinearForwardWorkspace(LinearShapeOf(inputs[1]));
+  return kernels::LinearForwardWorkspace(LinearShapeOf(inputs[kW]));
 }
 
 Result<std::vector<ValueSpec>> LinearGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{{{inputs[0].shape[0], inputs[1].shape[1]},
+  return std::vector<ValueSpec>{{{inputs[kGradY].shape[0], inputs[kW].shape[1]},
                                  DType::kF32,
-                                 inputs[0].batched}};
+                                 inputs[kGradY].batched}};
 }
 
 int64_t LinearGradInput::Flops(std::span<const ValueSpec> inputs,
                                std::span<const ValueSpec>) const {
-  return MatmulFlops(inputs[0].shape[0], inputs[1]);
+  return MatmulFlops(inputs[kGradY].shape[0], inputs[kW]);
 }
 
 Workspace LinearGradInput::Scratch(std::span<const ValueSpec> inputs,
                                    std::span<const ValueSpec>) const {
-  return kernels::LinearGradInputWorkspace(LinearShapeOf(inputs[1]));
+  return kernels::LinearGradInputWorkspace(LinearShapeOf(inputs[kW]));
 }
 
 Result<std::vector<ValueSpec>> LinearGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{
-      {{inputs[1].shape[1], inputs[0].shape[1]}, DType::kF32, false}};
+      {{inputs[kGradY].shape[1], inputs[kX].shape[1]}, DType::kF32, false}};
 }
 
 int64_t LinearGradWeight::Flops(std::span<const ValueSpec> inputs,
                                 std::span<const ValueSpec> outputs) const {
-  return MatmulFlops(inputs[0].shape[0], outputs[0]);
+  return MatmulFlops(inputs[kX].shape[0], outputs[0]);
 }
 
 Workspace LinearGradWeight::Scratch(std::span<const ValueSpec>,
                                     std::span<const ValueSpec> outputs) const {
   return kernels::LinearGradWeightWorkspace(LinearShapeOf(outputs[0]));
+}
+
+void Linear::Run(const BoundOp& c, const RunContext& run) const {
+  const kernels::LinearShape shape{c.in_spec(kW).shape[1],
+                                   c.in_spec(kW).shape[0]};
+  kernels::LinearForward(shape, run.Rows(c.in_spec(kX)), c.In(kX).f32(),
+                         c.In(kW).f32(), c.Out(0).f32(), c.kernel);
+}
+
+void LinearGradInput::Run(const BoundOp& c, const RunContext& run) const {
+  const kernels::LinearShape shape{c.in_spec(kW).shape[1],
+                                   c.in_spec(kW).shape[0]};
+  const kernels::LinearTarget grad_x{c.Out(0).f32(),
+                                     with_other_ ? c.In(kOther).f32() : nullptr};
+  kernels::LinearGradInput(shape, run.Rows(c.in_spec(kGradY)),
+                           c.In(kGradY).f32(), c.In(kW).f32(), grad_x,
+                           c.kernel);
+}
+
+void LinearGradWeight::Run(const BoundOp& c, const RunContext& run) const {
+  const kernels::LinearShape shape{c.out_spec(0).shape[1],
+                                   c.out_spec(0).shape[0]};
+  kernels::LinearGradWeight(
+      shape, run.Rows(c.in_spec(kX)), c.In(kX).f32(), c.In(kGradY).f32(),
+      {.data = c.Out(0).f32(),
+       .addend = c.Adds(0, run) ? c.Out(0).f32() : nullptr},
+      c.kernel);
 }
 
 }  // namespace thimble::ops

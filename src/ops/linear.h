@@ -16,10 +16,12 @@ inline kernels::LinearShape LinearShapeOf(const ValueSpec& w) {
 
 class Linear final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kLinear; }
+  enum Input : uint32_t { kX, kW };
+
   std::string_view name() const override { return "linear"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   BackwardNeeds Needs() const override { return {.inputs = 0b11}; }
   void Gradient(GradientContext& context) const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
@@ -32,15 +34,17 @@ class Linear final : public OpDef {
 // both. In place on the other one.
 class LinearGradInput final : public OpDef {
  public:
+  enum Input : uint32_t { kGradY, kW, kOther };
+
   explicit LinearGradInput(bool with_other = false) : with_other_(with_other) {}
 
-  OpKind kind() const override { return OpKind::kLinearGradInput; }
   std::string_view name() const override { return "linear-grad-input"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   std::vector<InPlacePair> InPlace() const override {
     if (!with_other_) return {};
-    return {{2, 0}};
+    return {{kOther, 0}};
   }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
@@ -56,10 +60,12 @@ class LinearGradInput final : public OpDef {
 // x [N, I], grad_y [N, O] -> grad_w [O, I]
 class LinearGradWeight final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kLinearGradWeight; }
+  enum Input : uint32_t { kX, kGradY };
+
   std::string_view name() const override { return "linear-grad-weight"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   uint32_t Accumulates() const override { return 0b1; }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;

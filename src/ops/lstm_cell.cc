@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "kernels/lstm/lstm.h"
+#include "ops/bound_op.h"
+
 namespace thimble::ops {
 namespace {
 
@@ -11,20 +14,31 @@ constexpr int64_t kForwardFlops = 10;
 constexpr int64_t kStateFlops = 4;  // c and tanh(c)
 constexpr int64_t kBackwardFlops = 28;
 
+void RunCell(const BoundOp& c, const RunContext& run, const LstmCell& cell) {
+  kernels::LstmCell(
+      {run.Rows(c.in_spec(LstmCell::kZ)), c.out_spec(0).shape[1]},
+      {.z = c.In(LstmCell::kZ).f32(),
+       .c_before = cell.recurrent() ? c.In(LstmCell::kCBefore).f32() : nullptr,
+       .forget_offset = cell.forget_offset()},
+      {.h = c.Out(0).f32(), .c = c.Out(1).f32(), .gates = c.OutOrNone(2).f32()},
+      c.kernel);
+}
+
 }  // namespace
 
 Result<std::vector<ValueSpec>> LstmCell::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec& z = inputs[0];
+  const ValueSpec& z = inputs[kZ];
   if (!IsF32(z, 2) || z.shape[1] % 4 != 0) {
     return Status::Usage(fmt::format("needs f32 gates [N, 4H], got {} {}",
                                      z.shape.ToString(), DTypeName(z.dtype)));
   }
   const ValueSpec state{{z.shape[0], z.shape[1] / 4}, DType::kF32, z.batched};
-  if (recurrent_ && (!IsF32(inputs[1], 2) || inputs[1].shape != state.shape)) {
+  if (recurrent_ &&
+      (!IsF32(inputs[kCBefore], 2) || inputs[kCBefore].shape != state.shape)) {
     return Status::Usage(fmt::format("gates {} need a state {}, got {}",
                                      z.shape.ToString(), state.shape.ToString(),
-                                     inputs[1].shape.ToString()));
+                                     inputs[kCBefore].shape.ToString()));
   }
   return std::vector<ValueSpec>{state, state};
 }
@@ -44,7 +58,7 @@ void LstmCell::Gradient(GradientContext& context) const {
   std::vector<ValueId> inputs = {context.saved[0]};
   if (grad_h.valid()) inputs.push_back(grad_h);
   if (grad_c.valid()) inputs.push_back(grad_c);
-  if (recurrent_) inputs.push_back(context.inputs[1]);
+  if (recurrent_) inputs.push_back(context.inputs[kCBefore]);
   const auto made =
       context.emit.Emit(context.name + ".grad_z",
                         std::make_shared<LstmCellGrad>(
@@ -117,6 +131,29 @@ int64_t LstmCellGrad::Flops(std::span<const ValueSpec> inputs,
 int64_t LstmCellGrad::RecomputeFlops(std::span<const ValueSpec> inputs,
                                      std::span<const ValueSpec>) const {
   return kStateFlops * inputs[0].shape.elements() / 4;
+}
+
+void LstmCell::Run(const BoundOp& c, const RunContext& run) const {
+  RunCell(c, run, *this);
+}
+
+void LstmCellTrain::Run(const BoundOp& c, const RunContext& run) const {
+  RunCell(c, run, cell());
+}
+
+void LstmCellGrad::Run(const BoundOp& c, const RunContext& run) const {
+  const auto given = [&c](std::optional<uint32_t> input) -> const float* {
+    return input.has_value() ? c.In(*input).f32() : nullptr;
+  };
+  kernels::LstmCellGrad(
+      {run.Rows(c.in_spec(0)), c.in_spec(0).shape[1] / 4},
+      {.gates = c.In(0).f32(),
+       .c_before = given(c_before()),
+       .grad_h = given(grad_h()),
+       .grad_c = given(grad_c())},
+      {.grad_z = c.Out(0).f32(),
+       .grad_c_before = c.outputs.size() > 1 ? c.Out(1).f32() : nullptr},
+      c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -21,13 +21,15 @@ namespace thimble::ops {
 // Mode-free, and the form that evaluates: z[, c_before] -> h, c
 class LstmCell final : public OpDef {
  public:
+  enum Input : uint32_t { kZ, kCBefore };
+
   LstmCell(bool recurrent, float forget_offset)
       : recurrent_(recurrent), forget_offset_(forget_offset) {}
 
-  OpKind kind() const override { return OpKind::kLstmCell; }
   std::string_view name() const override { return "lstm-cell"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   ForwardResult Forward(ForwardContext& context) const override;
   BackwardNeeds Needs() const override {
     return {.inputs = recurrent_ ? 0b10u : 0u, .saved = true};
@@ -51,10 +53,10 @@ class LstmCellTrain final : public OpDef {
   explicit LstmCellTrain(std::shared_ptr<const LstmCell> cell)
       : cell_(std::move(cell)) {}
 
-  OpKind kind() const override { return OpKind::kLstmCellTrain; }
   std::string_view name() const override { return "lstm-cell-train"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   std::vector<InPlacePair> InPlace() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override {
@@ -77,10 +79,10 @@ class LstmCellGrad final : public OpDef {
         with_grad_c_(with_grad_c),
         recurrent_(recurrent) {}
 
-  OpKind kind() const override { return OpKind::kLstmCellGrad; }
   std::string_view name() const override { return "lstm-cell-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   std::vector<InPlacePair> InPlace() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/matmul/matmul.h"
+#include "ops/bound_op.h"
 #include "ops/linear.h"
 
 namespace thimble::ops {
@@ -120,12 +122,12 @@ Workspace LstmGates::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> LstmGatesGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
-  const int64_t gates = inputs[1].shape[1];
+  const int64_t gates = inputs[kGradZ].shape[1];
   std::vector<ValueSpec> outputs = {
-      {{gates, inputs[0].shape[1]}, DType::kF32, false},
+      {{gates, inputs[kX].shape[1]}, DType::kF32, false},
       {{gates}, DType::kF32, false}};
   if (recurrent_) {
-    outputs.push_back({{gates, inputs[2].shape[1]}, DType::kF32, false});
+    outputs.push_back({{gates, inputs[kH].shape[1]}, DType::kF32, false});
   }
   return outputs;
 }
@@ -139,8 +141,9 @@ std::vector<InPlacePair> LstmGatesGradWeight::InPlace() const {
 
 int64_t LstmGatesGradWeight::Flops(std::span<const ValueSpec> inputs,
                                    std::span<const ValueSpec> outputs) const {
-  const int64_t rows = inputs[0].shape[0];
-  int64_t flops = ProductFlops(rows, outputs[0]) + inputs[1].shape.elements();
+  const int64_t rows = inputs[kX].shape[0];
+  int64_t flops =
+      ProductFlops(rows, outputs[0]) + inputs[kGradZ].shape.elements();
   if (recurrent_) flops += ProductFlops(rows, outputs[2]);
   return flops;
 }
@@ -152,6 +155,38 @@ Workspace LstmGatesGradWeight::Scratch(
   if (!recurrent_) return x;
   return Larger(x,
                 kernels::LinearGradWeightWorkspace(LinearShapeOf(outputs[2])));
+}
+
+void LstmGates::Run(const BoundOp& c, const RunContext& run) const {
+  const int64_t rows = run.Rows(c.in_spec(kX));
+  const kernels::LinearShape x = LinearShapeOf(c.in_spec(kWX));
+  float* z = c.Out(0).f32();
+  kernels::LinearForward(x, rows, c.In(kX).f32(), c.In(kWX).f32(), z, c.kernel);
+  if (recurrent()) {
+    kernels::LinearForward(LinearShapeOf(c.in_spec(kWH)), rows, c.In(kH).f32(),
+                           c.In(kWH).f32(), kernels::LinearTarget{z, z},
+                           c.kernel);
+  }
+  kernels::BiasAdd(rows, x.out, 1, z, c.In(kBias).f32(), z, c.kernel);
+}
+
+void LstmGatesGradWeight::Run(const BoundOp& c, const RunContext& run) const {
+  const auto target = [&](size_t output) {
+    return kernels::LinearTarget{
+        c.Out(output).f32(),
+        accumulate() ? c.In(first_sum() + output).f32() : nullptr};
+  };
+  const int64_t rows = run.Rows(c.in_spec(kX));
+  const kernels::LinearShape x = LinearShapeOf(c.out_spec(0));
+  const float* grad_z = c.In(kGradZ).f32();
+  const kernels::LinearTarget grad_bias = target(1);
+  kernels::LinearGradWeight(x, rows, c.In(kX).f32(), grad_z, target(0),
+                            c.kernel);
+  kernels::BiasGrad(rows, x.out, 1, grad_z, grad_bias.addend, grad_bias.data,
+                    c.kernel);
+  if (!recurrent()) return;
+  kernels::LinearGradWeight(LinearShapeOf(c.out_spec(2)), rows, c.In(kH).f32(),
+                            grad_z, target(2), c.kernel);
 }
 
 }  // namespace thimble::ops

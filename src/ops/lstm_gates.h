@@ -17,12 +17,14 @@ namespace thimble::ops {
 // x, w_x, bias[, h, w_h] -> z
 class LstmGates final : public OpDef {
  public:
+  enum Input : uint32_t { kX, kWX, kBias, kH, kWH };
+
   explicit LstmGates(bool recurrent) : recurrent_(recurrent) {}
 
-  OpKind kind() const override { return OpKind::kLstmGates; }
   std::string_view name() const override { return "lstm-gates"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   BackwardNeeds Needs() const override {
     // x, w_x; h, w_h
     return {.inputs = recurrent_ ? 0b11011u : 0b00011u};
@@ -43,13 +45,15 @@ class LstmGates final : public OpDef {
 // far are like the outputs, which are in place on them.
 class LstmGatesGradWeight final : public OpDef {
  public:
+  enum Input : uint32_t { kX, kGradZ, kH };
+
   LstmGatesGradWeight(bool recurrent, bool accumulate)
       : recurrent_(recurrent), accumulate_(accumulate) {}
 
-  OpKind kind() const override { return OpKind::kLstmGatesGradWeight; }
   std::string_view name() const override { return "lstm-gates-grad-weight"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   std::vector<InPlacePair> InPlace() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;

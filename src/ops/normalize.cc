@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "kernels/elementwise/elementwise.h"
+#include "ops/bound_op.h"
+
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Normalize::Infer(
@@ -20,6 +23,13 @@ Result<std::vector<ValueSpec>> Normalize::Infer(
         x.shape.ToString(), scale_.size(), shift_.size()));
   }
   return std::vector<ValueSpec>{{x.shape, DType::kF32, x.batched}};
+}
+
+void Normalize::Run(const BoundOp& c, const RunContext& run) const {
+  const ValueSpec& x = c.in_spec(0);
+  kernels::NormalizeU8(run.Rows(x), x.shape[1], x.shape.elements_from(2),
+                       c.In(0).u8(), scale().data(), shift().data(),
+                       c.Out(0).f32(), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -14,10 +14,10 @@ class Normalize final : public OpDef {
   Normalize(std::vector<float> scale, std::vector<float> shift)
       : scale_(std::move(scale)), shift_(std::move(shift)) {}
 
-  OpKind kind() const override { return OpKind::kNormalize; }
   std::string_view name() const override { return "normalize"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override {
     return 2 * OpDef::Flops(inputs, outputs);

@@ -22,10 +22,10 @@ class MaxPool final : public OpDef {
   explicit MaxPool(const Window& window, bool with_winner = false)
       : window_(window), with_winner_(with_winner) {}
 
-  OpKind kind() const override { return OpKind::kMaxPool; }
   std::string_view name() const override { return "max-pool"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   ForwardResult Forward(ForwardContext& context) const override;
   BackwardNeeds Needs() const override { return {.saved = true}; }
   void Gradient(GradientContext& context) const override;
@@ -42,13 +42,15 @@ class MaxPool final : public OpDef {
 // winner, grad_y -> grad_x
 class MaxPoolGrad final : public OpDef {
  public:
+  enum Input : uint32_t { kWinner, kGradY };
+
   MaxPoolGrad(const Window& window, const ValueSpec& x)
       : window_(window), x_(x) {}
 
-  OpKind kind() const override { return OpKind::kMaxPoolGrad; }
   std::string_view name() const override { return "max-pool-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
 
   const Window& window() const { return window_; }
 
@@ -61,10 +63,10 @@ class AveragePool final : public OpDef {
  public:
   explicit AveragePool(const Window& window) : window_(window) {}
 
-  OpKind kind() const override { return OpKind::kAveragePool; }
   std::string_view name() const override { return "average-pool"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   void Gradient(GradientContext& context) const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
@@ -81,10 +83,10 @@ class AveragePoolGrad final : public OpDef {
   AveragePoolGrad(const Window& window, const ValueSpec& x)
       : window_(window), x_(x) {}
 
-  OpKind kind() const override { return OpKind::kAveragePoolGrad; }
   std::string_view name() const override { return "average-pool-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
 
   const Window& window() const { return window_; }
 
@@ -95,10 +97,10 @@ class AveragePoolGrad final : public OpDef {
 
 class GlobalAveragePool final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kGlobalAveragePool; }
   std::string_view name() const override { return "global-average-pool"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   void Gradient(GradientContext& context) const override;
 };
 
@@ -107,10 +109,10 @@ class GlobalAveragePoolGrad final : public OpDef {
  public:
   explicit GlobalAveragePoolGrad(const ValueSpec& x) : x_(x) {}
 
-  OpKind kind() const override { return OpKind::kGlobalAveragePoolGrad; }
   std::string_view name() const override { return "global-average-pool-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
 
  private:
   ValueSpec x_;

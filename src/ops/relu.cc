@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "kernels/elementwise/elementwise.h"
+#include "ops/bound_op.h"
+
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Relu::Infer(
@@ -49,12 +52,32 @@ Result<std::vector<ValueSpec>> ReluWithMask::Infer(
 
 Result<std::vector<ValueSpec>> ReluGradFromOutput::Infer(
     std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{inputs[1]};
+  return std::vector<ValueSpec>{inputs[kGradY]};
 }
 
 Result<std::vector<ValueSpec>> ReluGradFromMask::Infer(
     std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{inputs[1]};
+  return std::vector<ValueSpec>{inputs[kGradY]};
+}
+
+void Relu::Run(const BoundOp& c, const RunContext& run) const {
+  kernels::Relu(run.Elements(c.in_spec(0)), c.In(0).f32(), c.Out(0).f32(),
+                c.kernel);
+}
+
+void ReluWithMask::Run(const BoundOp& c, const RunContext& run) const {
+  kernels::ReluWithMask(run.Elements(c.in_spec(0)), c.In(0).f32(),
+                        c.Out(0).f32(), c.Out(1).bits(), c.kernel);
+}
+
+void ReluGradFromOutput::Run(const BoundOp& c, const RunContext& run) const {
+  kernels::ReluGradFromOutput(run.Elements(c.in_spec(kY)), c.In(kY).f32(),
+                              c.In(kGradY).f32(), c.Out(0).f32(), c.kernel);
+}
+
+void ReluGradFromMask::Run(const BoundOp& c, const RunContext& run) const {
+  kernels::ReluGradFromMask(run.Elements(c.in_spec(kMask)), c.In(kMask).bits(),
+                            c.In(kGradY).f32(), c.Out(0).f32(), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -11,10 +11,10 @@ namespace thimble::ops {
 
 class Relu final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kRelu; }
   std::string_view name() const override { return "relu"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   ForwardResult Forward(ForwardContext& context) const override;
   BackwardNeeds Needs() const override { return {.output_bits = true}; }
   void Gradient(GradientContext& context) const override;
@@ -24,31 +24,37 @@ class Relu final : public OpDef {
 // x -> y, mask (one bit per element)
 class ReluWithMask final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kReluWithMask; }
   std::string_view name() const override { return "relu-with-mask"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
 };
 
 // y, grad_y -> grad_x
 class ReluGradFromOutput final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kReluGradFromOutput; }
+  enum Input : uint32_t { kY, kGradY };
+
   std::string_view name() const override { return "relu-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  std::vector<InPlacePair> InPlace() const override { return {{1, 0}, {0, 0}}; }
+  void Run(const BoundOp& c, const RunContext& run) const override;
+  std::vector<InPlacePair> InPlace() const override {
+    return {{kGradY, 0}, {kY, 0}};
+  }
 };
 
 // mask, grad_y -> grad_x
 class ReluGradFromMask final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kReluGradFromMask; }
+  enum Input : uint32_t { kMask, kGradY };
+
   std::string_view name() const override { return "relu-grad-from-mask"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  std::vector<InPlacePair> InPlace() const override { return {{1, 0}}; }
+  void Run(const BoundOp& c, const RunContext& run) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{kGradY, 0}}; }
 };
 
 }  // namespace thimble::ops

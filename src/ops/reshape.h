@@ -10,7 +10,6 @@ namespace thimble::ops {
 
 class Flatten final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kReshape; }
   std::string_view name() const override { return "flatten"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
@@ -27,7 +26,6 @@ class Reshape final : public OpDef {
  public:
   explicit Reshape(const Shape& shape) : shape_(shape) {}
 
-  OpKind kind() const override { return OpKind::kReshape; }
   std::string_view name() const override { return "reshape"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/bound_op.h"
+
 namespace thimble::ops {
 
 kernels::ShortcutShape Shortcut::ShapeOf(const ValueSpec& x) const {
@@ -40,6 +42,17 @@ void Shortcut::Gradient(GradientContext& context) const {
 Result<std::vector<ValueSpec>> ShortcutGrad::Infer(
     std::span<const ValueSpec>) const {
   return std::vector<ValueSpec>{x_};
+}
+
+void Shortcut::Run(const BoundOp& c, const RunContext& run) const {
+  const auto shape = ShapeOf(c.in_spec(0));
+  kernels::Shortcut(shape, run.Rows(c.in_spec(0)), c.In(0).f32(),
+                    c.Out(0).f32(), c.kernel);
+}
+
+void ShortcutGrad::Run(const BoundOp& c, const RunContext& run) const {
+  kernels::ShortcutGrad(shape_, run.Rows(c.in_spec(0)), c.In(0).f32(),
+                        c.Out(0).f32(), c.kernel);
 }
 
 }  // namespace thimble::ops

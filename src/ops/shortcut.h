@@ -15,10 +15,10 @@ class Shortcut final : public OpDef {
   Shortcut(int64_t out_channels, int64_t stride)
       : out_channels_(out_channels), stride_(stride) {}
 
-  OpKind kind() const override { return OpKind::kShortcut; }
   std::string_view name() const override { return "shortcut"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   void Gradient(GradientContext& context) const override;
   int64_t Flops(std::span<const ValueSpec>,
                 std::span<const ValueSpec>) const override {
@@ -38,10 +38,10 @@ class ShortcutGrad final : public OpDef {
   ShortcutGrad(const kernels::ShortcutShape& shape, const ValueSpec& x)
       : shape_(shape), x_(x) {}
 
-  OpKind kind() const override { return OpKind::kShortcutGrad; }
   std::string_view name() const override { return "shortcut-grad"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   int64_t Flops(std::span<const ValueSpec>,
                 std::span<const ValueSpec>) const override {
     return 0;

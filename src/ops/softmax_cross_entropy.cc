@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 
 #include "kernels/softmax/softmax.h"
+#include "ops/bound_op.h"
 
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> SoftmaxCrossEntropy::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec& logits = inputs[0];
-  const ValueSpec& labels = inputs[1];
+  const ValueSpec& logits = inputs[kLogits];
+  const ValueSpec& labels = inputs[kLabels];
   if (!IsF32(logits, 2) || labels.dtype != DType::kI32 ||
       labels.shape.rank() != 1 || labels.shape[0] != logits.shape[0]) {
     return Status::Usage(fmt::format(
@@ -31,21 +32,38 @@ ForwardResult SoftmaxCrossEntropy::Forward(ForwardContext& context) const {
 }
 
 void SoftmaxCrossEntropy::Gradient(GradientContext& context) const {
-  if (!context.wanted[0]) return;
-  context.grad_inputs[0] = context.emit.Emit(
-      context.name + ".grad_logits",
-      std::make_shared<SoftmaxCrossEntropyGrad>(),
-      {context.inputs[0], context.inputs[1]}, Role::kActivationGradient)[0];
+  if (!context.wanted[kLogits]) return;
+  context.grad_inputs[kLogits] =
+      context.emit.Emit(context.name + ".grad_logits",
+                        std::make_shared<SoftmaxCrossEntropyGrad>(),
+                        {context.inputs[kLogits], context.inputs[kLabels]},
+                        Role::kActivationGradient)[0];
 }
 
 Workspace SoftmaxCrossEntropy::Scratch(std::span<const ValueSpec> inputs,
                                        std::span<const ValueSpec>) const {
-  return kernels::SoftmaxCrossEntropyWorkspace(inputs[0].shape[0]);
+  return kernels::SoftmaxCrossEntropyWorkspace(inputs[kLogits].shape[0]);
 }
 
 Result<std::vector<ValueSpec>> SoftmaxCrossEntropyGrad::Infer(
     std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{inputs[0]};
+  return std::vector<ValueSpec>{inputs[kLogits]};
+}
+
+void SoftmaxCrossEntropy::Run(const BoundOp& c, const RunContext& run) const {
+  kernels::SoftmaxCrossEntropy(run.Rows(c.in_spec(kLogits)),
+                               c.in_spec(kLogits).shape[1], c.In(kLogits).f32(),
+                               c.In(kLabels).i32(), c.Out(0).f32(),
+                               c.Out(1).i32(), c.kernel);
+}
+
+void SoftmaxCrossEntropyGrad::Run(const BoundOp& c,
+                                  const RunContext& run) const {
+  // The step's loss is the mean over all of its microbatches.
+  kernels::SoftmaxCrossEntropyGrad(
+      run.Rows(c.in_spec(kLogits)), c.in_spec(kLogits).shape[1],
+      c.In(kLogits).f32(), c.In(kLabels).i32(),
+      1.0f / static_cast<float>(run.images), c.Out(0).f32(), c.kernel);
 }
 
 }  // namespace thimble::ops

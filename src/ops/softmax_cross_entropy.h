@@ -11,10 +11,12 @@ namespace thimble::ops {
 
 class SoftmaxCrossEntropy final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kSoftmaxCrossEntropy; }
+  enum Input : uint32_t { kLogits, kLabels };
+
   std::string_view name() const override { return "softmax-cross-entropy"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   ForwardResult Forward(ForwardContext& context) const override;
   BackwardNeeds Needs() const override { return {.inputs = 0b11}; }
   void Gradient(GradientContext& context) const override;
@@ -29,13 +31,15 @@ class SoftmaxCrossEntropy final : public OpDef {
 // logits, labels -> grad_logits, of the mean over the rows that a run holds
 class SoftmaxCrossEntropyGrad final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kSoftmaxCrossEntropyGrad; }
+  enum Input : uint32_t { kLogits, kLabels };
+
   std::string_view name() const override {
     return "softmax-cross-entropy-grad";
   }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
-  std::vector<InPlacePair> InPlace() const override { return {{0, 0}}; }
+  void Run(const BoundOp& c, const RunContext& run) const override;
+  std::vector<InPlacePair> InPlace() const override { return {{kLogits, 0}}; }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override {
     return 4 * OpDef::Flops(inputs, outputs);

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/two_pass_grad.h"
 
+#include "kernels/conv/conv.h"
+#include "kernels/norm/norm.h"
+#include "ops/batch_norm.h"
+#include "ops/bound_op.h"
+#include "ops/groups.h"
+#include "ops/norm_vectors.h"
+
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> NormReluConvGradSums::Infer(
@@ -30,7 +37,7 @@ Workspace NormReluConvGradSums::Scratch(
 
 Result<std::vector<ValueSpec>> NormReluConvGradRest::Infer(
     std::span<const ValueSpec> inputs) const {
-  return std::vector<ValueSpec>{inputs[2]};
+  return std::vector<ValueSpec>{inputs[kX]};
 }
 
 int64_t NormReluConvGradRest::Flops(std::span<const ValueSpec> inputs,
@@ -42,15 +49,49 @@ int64_t NormReluConvGradRest::Flops(std::span<const ValueSpec> inputs,
 int64_t NormReluConvGradRest::RecomputeFlops(std::span<const ValueSpec> inputs,
                                              std::span<const ValueSpec>) const {
   // The convolution, x * scale + shift and the mask.
-  return geometry_.Flops(inputs[2], inputs[1]) +
-         (kPrologueFlops + 1) * inputs[2].shape.elements();
+  return geometry_.Flops(inputs[kX], inputs[kW]) +
+         (kPrologueFlops + 1) * inputs[kX].shape.elements();
 }
 
 Workspace NormReluConvGradRest::Scratch(std::span<const ValueSpec> inputs,
                                         std::span<const ValueSpec>) const {
   return WithNormVectors(kernels::Conv2dGradInputWorkspace(
-                             geometry_.ShapeOf(inputs[2], inputs[1])),
-                         inputs[2].shape[1]);
+                             geometry_.ShapeOf(inputs[kX], inputs[kW])),
+                         inputs[kX].shape[1]);
+}
+
+void NormReluConvGradSums::Run(const BoundOp& c, const RunContext& run) const {
+  RunNormReluConvGrad(geometry_, epsilon_, /*stores=*/false, c, run);
+}
+
+void NormReluConvGradRest::Run(const BoundOp& c, const RunContext& run) const {
+  const auto shape = geometry().ShapeOf(c.in_spec(kX), c.in_spec(kW));
+  const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
+  ForGroups(group, run.count, [&](const Group& g) {
+    const int64_t of = g.index * shape.in_channels;
+    const int64_t at_x = FirstElement(c.in_spec(kX), g);
+    const NormVectors norm =
+        MakeNormVectors(c, shape.in_channels, epsilon(),
+                        {.mean = c.In(kMean).f32() + of,
+                         .variance = c.In(kVariance).f32() + of,
+                         .gamma = c.In(kGamma).f32(),
+                         .beta = c.In(kBeta).f32()});
+    kernels::Conv2dNormGrad(
+        shape, g.images,
+        {.data = c.In(kGradY).f32() + FirstElement(c.in_spec(kGradY), g)},
+        {.data = c.In(kW).f32()},
+        {.data = c.Out(0).f32() + at_x,
+         .x = c.In(kX).f32() + at_x,
+         .scale = norm.scale,
+         .shift = norm.shift,
+         .sums = {.gamma = c.In(kGamma).f32(),
+                  .mean = c.In(kMean).f32() + of,
+                  .inv_std = norm.inv_std,
+                  .grad_gamma = c.In(kGradGamma).f32() + of,
+                  .grad_beta = c.In(kGradBeta).f32() + of},
+         .residual = with_other() ? c.In(kOther).f32() + at_x : nullptr},
+        c.kernel);
+  });
 }
 
 }  // namespace thimble::ops

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "graph/op.h"
-#include "ops/fused_conv.h"
+#include "ops/norm_relu_conv.h"
 
 namespace thimble::ops {
 
@@ -19,13 +19,15 @@ namespace thimble::ops {
 // group of the statistics
 class NormReluConvGradSums final : public OpDef {
  public:
+  enum Input : uint32_t { kGradY, kW, kX, kMean, kVariance, kGamma, kBeta };
+
   NormReluConvGradSums(const ConvGeometry& geometry, float epsilon)
       : geometry_(geometry), epsilon_(epsilon) {}
 
-  OpKind kind() const override { return OpKind::kNormReluConvGradSums; }
   std::string_view name() const override { return "norm-relu-conv-grad-sums"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
   int64_t RecomputeFlops(std::span<const ValueSpec> inputs,
@@ -45,17 +47,30 @@ class NormReluConvGradSums final : public OpDef {
 // grad_x, plus another gradient of x. In place on x or other.
 class NormReluConvGradRest final : public OpDef {
  public:
+  enum Input : uint32_t {
+    kGradY,
+    kW,
+    kX,
+    kMean,
+    kVariance,
+    kGamma,
+    kBeta,
+    kGradGamma,
+    kGradBeta,
+    kOther
+  };
+
   NormReluConvGradRest(const ConvGeometry& geometry, float epsilon,
                        bool with_other)
       : geometry_(geometry), epsilon_(epsilon), with_other_(with_other) {}
 
-  OpKind kind() const override { return OpKind::kNormReluConvGradRest; }
   std::string_view name() const override { return "norm-relu-conv-grad-rest"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   std::vector<InPlacePair> InPlace() const override {
-    if (!with_other_) return {{2, 0}};
-    return {{2, 0}, {9, 0}};
+    if (!with_other_) return {{kX, 0}};
+    return {{kX, 0}, {kOther, 0}};
   }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
+#include "kernels/update/update.h"
+#include "ops/bound_op.h"
+
 namespace thimble::ops {
 namespace {
 
@@ -32,6 +37,23 @@ Result<std::vector<ValueSpec>> Commit::Infer(
   Status status = CheckSameShapes(inputs);
   if (!status.ok()) return status;
   return std::vector<ValueSpec>{};
+}
+
+void SgdUpdate::Run(const BoundOp& c, const RunContext& run) const {
+  const SgdAttributes& a = attributes_;
+  const kernels::Tensor velocity = c.inputs.size() > kVelocity
+                                       ? c.Mutable(kVelocity)
+                                       : kernels::Tensor::None();
+  kernels::SgdUpdate(
+      c.in_spec(kParameter).shape.elements(),
+      {run.learning_rate, a.momentum, a.weight_decay, a.nesterov},
+      c.Mutable(kParameter).f32(), c.In(kGradient).f32(), velocity.f32(),
+      c.kernel);
+}
+
+void Commit::Run(const BoundOp& c, const RunContext&) const {
+  std::memcpy(c.Mutable(kState).data(), c.In(kNext).data(),
+              c.in_spec(kState).bytes());
 }
 
 }  // namespace thimble::ops

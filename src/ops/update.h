@@ -17,13 +17,15 @@ struct SgdAttributes {
 // the run's, not the op's.
 class SgdUpdate final : public OpDef {
  public:
+  enum Input : uint32_t { kParameter, kGradient, kVelocity };
+
   explicit SgdUpdate(const SgdAttributes& attributes)
       : attributes_(attributes) {}
 
-  OpKind kind() const override { return OpKind::kSgdUpdate; }
   std::string_view name() const override { return "sgd-update"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   uint32_t Mutates() const override { return 0b101; }
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override {
@@ -39,10 +41,12 @@ class SgdUpdate final : public OpDef {
 // state, next: copies next over state.
 class Commit final : public OpDef {
  public:
-  OpKind kind() const override { return OpKind::kCommit; }
+  enum Input : uint32_t { kState, kNext };
+
   std::string_view name() const override { return "commit"; }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  void Run(const BoundOp& c, const RunContext& run) const override;
   uint32_t Mutates() const override { return 0b1; }
   int64_t Flops(std::span<const ValueSpec>,
                 std::span<const ValueSpec>) const override {

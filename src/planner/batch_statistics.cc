@@ -15,7 +15,7 @@ namespace {
 // A batch norm with one value per channel and image; null without any.
 const Op* FindNormOfPoints(const Graph& graph) {
   for (const Op& op : graph.ops()) {
-    if (op.def->kind() == OpKind::kBatchNorm &&
+    if (Is<ops::BatchNorm>(op) &&
         graph.value(op.inputs[0]).spec.shape.elements_from(2) == 1) {
       return &op;
     }
@@ -28,7 +28,7 @@ const Op* FindNormOfPoints(const Graph& graph) {
 std::string FindTrackedNormOfPoints(const Graph& graph) {
   constexpr std::string_view kSuffix = ".running_mean";
   for (const Op& op : graph.ops()) {
-    if (op.def->kind() != OpKind::kBatchNormTrack) continue;
+    if (!Is<ops::BatchNormTrack>(op)) continue;
     const auto& track = static_cast<const ops::BatchNormTrack&>(*op.def);
     if (track.positions() != 1) continue;
     const std::string& name = graph.value(op.inputs[2]).name;

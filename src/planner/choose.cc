@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "graph/op.h"
+#include "ops/batch_norm.h"
 #include "planner/assemble.h"
 #include "planner/batch_statistics.h"
 #include "planner/recompute/strategy.h"
@@ -87,9 +88,8 @@ class SizeChoice {
 }  // namespace
 
 bool planner::HasBatchNorm(const Model& model) {
-  return std::any_of(
-      model.graph.ops().begin(), model.graph.ops().end(),
-      [](const Op& op) { return op.def->kind() == OpKind::kBatchNorm; });
+  return std::any_of(model.graph.ops().begin(), model.graph.ops().end(),
+                     [](const Op& op) { return Is<ops::BatchNorm>(op); });
 }
 
 std::vector<int64_t> planner::MicrobatchSizes(const Model& model,

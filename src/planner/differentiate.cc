@@ -7,6 +7,7 @@
 #include "ops/accumulate.h"
 #include "ops/add.h"
 #include "ops/fused_conv.h"
+#include "ops/norm_relu_conv.h"
 #include "ops/update.h"
 #include "planner/program.h"
 
@@ -160,7 +161,7 @@ class Differentiator {
     // A fused op asks for its input's statistics.
     normalized_.resize(source().values().size());
     for (const Op& op : source().ops()) {
-      if (op.def->kind() == OpKind::kFusedConv) {
+      if (Is<ops::FusedConv>(op)) {
         normalized_[op.inputs[0].i] = true;
       }
     }

@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "graph/op.h"
+#include "ops/add.h"
 #include "ops/batch_norm.h"
 #include "ops/conv2d.h"
 #include "ops/fused_conv.h"
+#include "ops/image_conv.h"
 #include "ops/normalize.h"
+#include "ops/relu.h"
 #include "planner/graph_copy.h"
 
 namespace thimble::planner {
@@ -35,32 +38,33 @@ class Fuser {
 
   Model Run() {
     for (uint32_t k = 0; k < graph_.ops().size(); ++k) {
-      if (graph_.ops()[k].def->kind() == OpKind::kConv2d) Decide({k});
+      if (Is<ops::Conv2d>(graph_.ops()[k])) Decide({k});
     }
     return Rebuild();
   }
 
  private:
-  // The op of `kind` that made `v`, where nobody but one op reads `v`.
-  OpId OnlyMaker(ValueId v, OpKind kind) const {
+  // The `Def` that made `v`, where nobody but one op reads `v`.
+  template <typename Def>
+  OpId OnlyMaker(ValueId v) const {
     const OpId maker = graph_.value(v).producer;
     if (!maker.valid() || readers_[v.i].size() != 1) return {};
     if (v == model_.logits) return {};
-    return graph_.op(maker).def->kind() == kind ? maker : OpId{};
+    return Is<Def>(graph_.op(maker)) ? maker : OpId{};
   }
 
   void Decide(OpId conv) {
     const Op& op = graph_.op(conv);
-    const OpId normalize = OnlyMaker(op.inputs[0], OpKind::kNormalize);
+    const OpId normalize = OnlyMaker<ops::Normalize>(op.inputs[0]);
     if (normalize.valid()) {
       fates_[conv.i] = {
           .kind = Fate::Kind::kImageConv, .conv = conv, .normalize = normalize};
       fates_[normalize.i].kind = Fate::Kind::kDrop;
       return;
     }
-    const OpId relu = OnlyMaker(op.inputs[0], OpKind::kRelu);
+    const OpId relu = OnlyMaker<ops::Relu>(op.inputs[0]);
     if (!relu.valid()) return;
-    const OpId norm = OnlyMaker(graph_.op(relu).inputs[0], OpKind::kBatchNorm);
+    const OpId norm = OnlyMaker<ops::BatchNorm>(graph_.op(relu).inputs[0]);
     if (!norm.valid()) return;
     fates_[relu.i].kind = Fate::Kind::kDrop;
     fates_[norm.i].kind = Fate::Kind::kDrop;
@@ -83,7 +87,7 @@ class Fuser {
     if (readers_[v.i].size() != 1 || v == model_.logits) return {};
     const OpId reader = readers_[v.i][0];
     const Op& op = graph_.op(reader);
-    if (op.def->kind() != OpKind::kAdd || op.inputs[0] == op.inputs[1]) {
+    if (!Is<ops::Add>(op) || op.inputs[0] == op.inputs[1]) {
       return {};
     }
     return reader;

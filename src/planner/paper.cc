@@ -7,6 +7,15 @@
 #include <vector>
 
 #include "graph/op.h"
+#include "ops/add.h"
+#include "ops/batch_norm.h"
+#include "ops/bias.h"
+#include "ops/conv2d.h"
+#include "ops/linear.h"
+#include "ops/pool.h"
+#include "ops/relu.h"
+#include "ops/shortcut.h"
+#include "ops/softmax_cross_entropy.h"
 #include "planner/paper_rebuild.h"
 
 namespace thimble::planner {
@@ -14,15 +23,15 @@ namespace {
 
 constexpr int64_t kF32Bits = 32;
 
-bool StoresItsInput(OpKind kind) {
-  return kind == OpKind::kConv2d || kind == OpKind::kLinear ||
-         kind == OpKind::kBatchNorm || kind == OpKind::kSoftmaxCrossEntropy;
+bool StoresItsInput(const Op& op) {
+  return Is<ops::Conv2d>(op) || Is<ops::Linear>(op) || Is<ops::BatchNorm>(op) ||
+         Is<ops::SoftmaxCrossEntropy>(op);
 }
 
 // Hands its output's gradient on as it is.
-bool PassesGradient(OpKind kind) {
-  return kind == OpKind::kAdd || kind == OpKind::kShortcut ||
-         kind == OpKind::kReshape || kind == OpKind::kBias;
+bool PassesGradient(const Op& op) {
+  return Is<ops::Add>(op) || Is<ops::Shortcut>(op) || op.def->IsView() ||
+         Is<ops::Bias>(op);
 }
 
 class Accountant {
@@ -58,8 +67,7 @@ class Accountant {
       bool learned = false;
       for (ValueId v : op.inputs) learned = learned || learned_[v.i];
       for (ValueId v : op.outputs) learned_[v.i] = learned;
-      const OpKind kind = op.def->kind();
-      if (StoresItsInput(kind) && readers_[op.inputs[0].i]++ == 0 &&
+      if (StoresItsInput(op) && readers_[op.inputs[0].i]++ == 0 &&
           rebuild_.value_at[op.inputs[0].i] == kStoredByForward) {
         stored_ += Bits(op.inputs[0]);
       }
@@ -84,16 +92,15 @@ class Accountant {
   // of the largest in each pooling window.
   int64_t MaskBits(const Op& op) const {
     const int64_t elements = graph_.value(op.outputs[0]).spec.shape.elements();
-    if (op.def->kind() == OpKind::kRelu) return elements;
-    if (op.def->kind() == OpKind::kMaxPool) return 8 * elements;
+    if (Is<ops::Relu>(op)) return elements;
+    if (Is<ops::MaxPool>(op)) return 8 * elements;
     return 0;
   }
 
   void Backward(const Op& op) {
-    const OpKind kind = op.def->kind();
     if (!learned_[op.outputs[0].i]) return;
     std::set<uint32_t> incoming = gradients_[op.outputs[0].i];
-    if (PassesGradient(kind)) {
+    if (PassesGradient(op)) {
       // What is handed on is one tensor, the sum of what came.
       if (incoming.size() > 1) incoming = {NewGradient(op.outputs[0])};
       for (ValueId v : op.inputs) {
@@ -106,7 +113,7 @@ class Accountant {
     }
     // Several contributions are summed into one tensor when it is consumed.
     gradients_[op.outputs[0].i].clear();
-    const bool is_loss = kind == OpKind::kSoftmaxCrossEntropy;
+    const bool is_loss = Is<ops::SoftmaxCrossEntropy>(op);
     const ValueId of = is_loss ? op.inputs[0] : op.outputs[0];
     std::set<uint32_t> waiting;
     for (const auto& set : gradients_) waiting.insert(set.begin(), set.end());
@@ -118,7 +125,7 @@ class Accountant {
     }
     peak_ = std::max(peak_, live);
 
-    if (StoresItsInput(kind) && --readers_[op.inputs[0].i] == 0) {
+    if (StoresItsInput(op) && --readers_[op.inputs[0].i] == 0) {
       stored_ -= Bits(op.inputs[0]);
     }
     stored_ -= MaskBits(op);
@@ -157,7 +164,7 @@ std::optional<PaperFigures> PaperAccounting(const Model& model,
   // a step counter.
   const int64_t per_channel = strategy.kind == Strategy::Kind::kNone ? 16 : 24;
   for (const Op& op : model.graph.ops()) {
-    if (op.def->kind() != OpKind::kBatchNorm) continue;
+    if (!Is<ops::BatchNorm>(op)) continue;
     paper.bytes.model +=
         per_channel * model.graph.value(op.inputs[1]).spec.shape[0] + 8;
   }

@@ -4,6 +4,13 @@
 #include <algorithm>
 
 #include "graph/op.h"
+#include "ops/add.h"
+#include "ops/batch_norm.h"
+#include "ops/conv2d.h"
+#include "ops/linear.h"
+#include "ops/normalize.h"
+#include "ops/pool.h"
+#include "ops/relu.h"
 
 namespace thimble::planner {
 namespace {
@@ -17,8 +24,8 @@ struct Piece {
   bool sums = false;  // a residual block
 };
 
-bool IsMultiplication(OpKind kind) {
-  return kind == OpKind::kConv2d || kind == OpKind::kLinear;
+bool IsMultiplication(const Op& op) {
+  return Is<ops::Conv2d>(op) || Is<ops::Linear>(op);
 }
 
 class RebuildFinder {
@@ -29,8 +36,7 @@ class RebuildFinder {
     rebuild_.bits_at.assign(graph_.ops().size(), kStoredByForward);
     last_storer_.assign(graph_.values().size(), kStoredByForward);
     for (int64_t k = 0; k < Ops(); ++k) {
-      const OpKind kind = OpAt(k).def->kind();
-      if (IsMultiplication(kind) || kind == OpKind::kBatchNorm) {
+      if (IsMultiplication(OpAt(k)) || Is<ops::BatchNorm>(OpAt(k))) {
         last_storer_[OpAt(k).inputs[0].i] = k;
       }
     }
@@ -67,9 +73,6 @@ class RebuildFinder {
   const Op& OpAt(int64_t k) const {
     return graph_.ops()[static_cast<size_t>(k)];
   }
-  OpKind KindOfMaker(ValueId v) const {
-    return graph_.op(graph_.value(v).producer).def->kind();
-  }
 
   void FindPieces() {
     std::vector<int64_t> last_reader(graph_.values().size(), -1);
@@ -79,7 +82,7 @@ class RebuildFinder {
     std::vector<ValueId> crossing;
     Piece piece;
     for (int64_t k = 0; k < Ops(); ++k) {
-      piece.sums = piece.sums || OpAt(k).def->kind() == OpKind::kAdd;
+      piece.sums = piece.sums || Is<ops::Add>(OpAt(k));
       std::erase_if(crossing, [&](ValueId v) { return last_reader[v.i] <= k; });
       for (ValueId v : OpAt(k).outputs) {
         if (last_reader[v.i] > k) crossing.push_back(v);
@@ -94,7 +97,7 @@ class RebuildFinder {
 
   bool HasNode(const Piece& piece) const {
     for (int64_t k = piece.begin; k < piece.end; ++k) {
-      if (OpAt(k).def->kind() != OpKind::kNormalize) return true;
+      if (!Is<ops::Normalize>(OpAt(k))) return true;
     }
     return false;
   }
@@ -127,18 +130,18 @@ class RebuildFinder {
 
   bool IsInput(ValueId v) const {
     return !graph_.value(v).producer.valid() ||
-           KindOfMaker(v) == OpKind::kNormalize;
+           Is<ops::Normalize>(graph_.op(graph_.value(v).producer));
   }
 
   // What a batch norm and a ReLU have made for a convolution, and the bits, are
   // rebuilt when the convolution is back-propagated.
   void RebuildOnUse(int64_t k) {
-    const OpKind kind = OpAt(k).def->kind();
-    if (kind != OpKind::kRelu && kind != OpKind::kBatchNorm) return;
+    const bool is_relu = Is<ops::Relu>(OpAt(k));
+    if (!is_relu && !Is<ops::BatchNorm>(OpAt(k))) return;
     const ValueId made = OpAt(k).outputs[0];
     const int64_t user = last_storer_[made.i];
     rebuild_.value_at[made.i] = user;
-    if (kind != OpKind::kRelu) return;
+    if (!is_relu) return;
     rebuild_.bits_at[static_cast<size_t>(k)] =
         user == kStoredByForward ? k : user;
   }
@@ -153,8 +156,7 @@ class RebuildFinder {
           const bool inside = strategy_.star && v != piece.output;
           rebuild_.value_at[v.i] = inside ? piece.end - 1 : first;
         }
-        const OpKind kind = OpAt(k).def->kind();
-        if (kind == OpKind::kRelu || kind == OpKind::kMaxPool) {
+        if (Is<ops::Relu>(OpAt(k)) || Is<ops::MaxPool>(OpAt(k))) {
           rebuild_.bits_at[static_cast<size_t>(k)] = first;
         }
         if (strategy_.star) RebuildOnUse(k);
@@ -169,7 +171,7 @@ class RebuildFinder {
     there[target.i] = true;
     const Op& op = graph_.op(graph_.value(target).producer);
     int64_t flops = 0;
-    if (IsMultiplication(op.def->kind())) {
+    if (IsMultiplication(op)) {
       flops = op.def->Flops(graph_.InputSpecs(op), graph_.OutputSpecs(op));
     }
     for (ValueId v : op.inputs) flops += FlopsFor(v, there);
@@ -219,13 +221,13 @@ class RebuildFinder {
     int64_t rectified = 0;
     for (int64_t k = 0; k < Ops(); ++k) {
       const Op& op = OpAt(k);
-      if (IsMultiplication(op.def->kind())) {
+      if (IsMultiplication(op)) {
         const int64_t flops =
             op.def->Flops(graph_.InputSpecs(op), graph_.OutputSpecs(op));
         // Forward, the weights' gradient and, but for the first, the input's.
         multiplied += (IsInput(op.inputs[0]) ? 2 : 3) * flops;
       }
-      if (op.def->kind() == OpKind::kRelu &&
+      if (Is<ops::Relu>(op) &&
           rebuild_.bits_at[static_cast<size_t>(k)] != kStoredByForward) {
         rectified += 3 * graph_.value(op.outputs[0]).spec.shape.elements();
       }

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "graph/op.h"
 #include "ops/fused_conv.h"
+#include "ops/norm_relu_conv.h"
 #include "ops/two_pass_grad.h"
 #include "planner/placed_buffers.h"
 #include "planner/program_copy.h"
@@ -44,7 +45,7 @@ class TwoPassRewriter {
     const Op& op = source_.graph.op(id);
     if (!partner_[id.i].valid()) {
       copy_.graph().AddOp(op.name, op.def, op.inputs, op.outputs);
-    } else if (op.def->kind() == OpKind::kNormReluConvGradInput) {
+    } else if (Is<ops::NormReluConvGradInput>(op)) {
       const auto& def = static_cast<const ops::NormReluConvGradInput&>(*op.def);
       copy_.graph().AddOp(op.name,
                           std::make_shared<ops::NormReluConvGradSums>(
@@ -164,10 +165,10 @@ std::vector<TwoPassPair> FindTwoPassPairs(const Program& program) {
   std::vector<TwoPassPair> pairs;
   for (uint32_t k = 0; k < graph.ops().size(); ++k) {
     const Op& op = graph.ops()[k];
-    if (op.def->kind() != OpKind::kNormReluConvGradInput) continue;
+    if (!Is<ops::NormReluConvGradInput>(op)) continue;
     const OpId rest = reader[op.outputs[0].i];
     if (!rest.valid()) continue;
-    if (graph.op(rest).def->kind() != OpKind::kNormGrad) continue;
+    if (!Is<ops::NormGrad>(graph.op(rest))) continue;
     pairs.push_back({{k}, rest});
   }
   return pairs;

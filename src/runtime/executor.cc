@@ -2,13 +2,18 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <span>
 
 #include "base/check.h"
 #include "graph/op.h"
 
 namespace thimble::runtime {
 namespace {
+
+// Inputs or outputs of an op; bits of a word stand for them elsewhere.
+constexpr size_t kMostValues = 32;
 
 // Bit i: output i is carried, see Plan::IsCarried.
 uint32_t CarriedOutputs(const Plan& plan, const Op& op) {
@@ -47,7 +52,8 @@ Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
     TH_CHECK(phase.end == t);  // a phase is one stretch of time
     ++phase.end;
     const Op& op = graph.op(scheduled.op);
-    TH_CHECK(op.def->IsView() || RunnerOf(op.def->kind()) != nullptr);
+    TH_CHECK(op.inputs.size() <= kMostValues &&
+             op.outputs.size() <= kMostValues);
     TH_CHECK((CarriedOutputs(plan, op) & ~op.def->Accumulates()) == 0);
     const Workspace workspace =
         op.def->Scratch(graph.InputSpecs(op), graph.OutputSpecs(op));
@@ -57,27 +63,37 @@ Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
   }
 }
 
-BoundOp Executor::Bind(uint32_t time) const {
+void Executor::RunOp(uint32_t time, const RunContext& run) const {
   const ScheduledOp& scheduled = plan_.schedule()[time];
   const Op& op = plan_.graph().op(scheduled.op);
+  if (op.def->IsView()) return;
+  std::array<BoundValue, kMostValues> inputs;
+  std::array<BoundValue, kMostValues> outputs;
+  const auto bind = [this](std::span<const ValueId> ids,
+                           std::span<BoundValue> values) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      values[i] = {&plan_.graph().value(ids[i]).spec,
+                   arena_ + plan_.OffsetOf(ids[i])};
+    }
+    return values.first(ids.size());
+  };
   std::byte* scratch = nullptr;
   if (scheduled.scratch.has_value()) {
     scratch = arena_ + plan_.buffers()[*scheduled.scratch].offset;
   }
-  return {.def = op.def.get(),
-          .inputs = BoundValues(plan_, op.inputs, arena_),
-          .outputs = BoundValues(plan_, op.outputs, arena_),
-          .carried = CarriedOutputs(plan_, op),
-          .kernel = {.pool = &pool_,
-                     .scratch = scratch,
-                     .workspace = workspaces_[workspace_of_[time]]}};
+  op.def->Run({.inputs = bind(op.inputs, inputs),
+               .outputs = bind(op.outputs, outputs),
+               .carried = CarriedOutputs(plan_, op),
+               .kernel = {.pool = &pool_,
+                          .scratch = scratch,
+                          .workspace = workspaces_[workspace_of_[time]]}},
+              run);
 }
 
 void Executor::Run(Phase phase, const RunContext& run) const {
   const Interval span = phases_[static_cast<size_t>(phase)];
   for (uint32_t t = span.begin; t < span.end; ++t) {
-    const BoundOp op = Bind(t);
-    if (!op.def->IsView()) RunnerOf(op.def->kind())(op, run);
+    RunOp(t, run);
     if (!expiring_.empty()) Poison(t);
   }
 }

@@ -13,7 +13,7 @@
 
 #include "base/parallel.h"
 #include "base/workspace.h"
-#include "runtime/bind.h"
+#include "ops/bound_op.h"
 #include "thimble/plan.h"
 
 namespace thimble::runtime {
@@ -27,7 +27,7 @@ class Executor {
   void Run(Phase phase, const RunContext& run) const;
 
  private:
-  BoundOp Bind(uint32_t time) const;
+  void RunOp(uint32_t time, const RunContext& run) const;
   void Poison(uint32_t time) const;
 
   const Plan& plan_;

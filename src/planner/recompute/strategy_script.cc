@@ -2,6 +2,8 @@
 #include "planner/recompute/strategy_script.h"
 
 #include "graph/op.h"
+#include "ops/batch_norm.h"
+#include "ops/relu.h"
 #include "planner/recompute/chain.h"
 #include "planner/recompute/rewrite.h"
 #include "planner/recompute/script.h"
@@ -11,9 +13,9 @@
 namespace thimble::planner {
 namespace {
 
-bool IsNormOrRelu(OpKind kind) {
-  return kind == OpKind::kBatchNormTrain || kind == OpKind::kRelu ||
-         kind == OpKind::kReluWithMask;
+bool IsNormOrRelu(const Op& op) {
+  return Is<ops::BatchNormTrain>(op) || Is<ops::Relu>(op) ||
+         Is<ops::ReluWithMask>(op);
 }
 
 // Whole tensors behind batch norms and ReLUs are made again; masks stay.
@@ -23,7 +25,7 @@ Script WithoutNorms(const Program& program, const Chain& chain) {
   for (const Stage& stage : chain.stages) {
     for (OpId id : stage.forward) {
       const Op& op = program.graph.op(id);
-      if (IsNormOrRelu(op.def->kind())) writer.Forget(op.outputs[0]);
+      if (IsNormOrRelu(op)) writer.Forget(op.outputs[0]);
     }
   }
   for (size_t s = chain.stages.size(); s-- > 0;) writer.Backward(s);

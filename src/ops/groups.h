@@ -7,13 +7,20 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace thimble::runtime {
+#include "thimble/graph.h"
+
+namespace thimble::ops {
 
 struct Group {
   int64_t index;
   int64_t first;  // image
   int64_t images;
 };
+
+// Where the group's images begin, in elements of a batched value.
+inline int64_t FirstElement(const ValueSpec& spec, const Group& group) {
+  return group.first * spec.shape.elements_from(1);
+}
 
 // Calls body(group) for the groups that `count` images make, in order. The last
 // one may be smaller. REQUIRES: group_images >= 1.
@@ -25,4 +32,4 @@ void ForGroups(int64_t group_images, int64_t count, const F& body) {
   }
 }
 
-}  // namespace thimble::runtime
+}  // namespace thimble::ops

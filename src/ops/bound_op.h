@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an op gets when it runs (OpDef::Run): its values with their places in
+// the arena, threads and scratch, and what differs from run to run. Made anew
+// for each run; an op keeps nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "graph/op.h"
+#include "kernels/context.h"
+#include "kernels/tensor.h"
+
+namespace thimble {
+
+// What differs from run to run.
+struct RunContext {
+  int64_t count = 0;   // rows of this microbatch
+  int64_t images = 0;  // rows of the whole step
+  int64_t first = 0;   // of them, this microbatch's first
+  // What masks are drawn from. Steps count from 1: the numbers of step 0 are
+  // those of the initial weights.
+  uint64_t seed = 0;
+  uint64_t step = 0;
+  // Not the first microbatch of the step: carried outputs are added to.
+  bool accumulate = false;
+  float learning_rate = 0.0f;
+
+  // Rows of a value that this run uses: all of them where it has no batch.
+  int64_t Rows(const ValueSpec& spec) const {
+    return spec.batched ? count : spec.shape[0];
+  }
+  int64_t Elements(const ValueSpec& spec) const {
+    return spec.batched ? count * spec.shape.elements_from(1)
+                        : spec.shape.elements();
+  }
+};
+
+struct BoundValue {
+  const ValueSpec* spec;
+  std::byte* data;
+};
+
+struct BoundOp {
+  std::span<const BoundValue> inputs;
+  std::span<const BoundValue> outputs;
+  uint32_t carried = 0;  // bit i: output i, see Plan::IsCarried
+  kernels::KernelContext kernel;
+
+  const ValueSpec& in_spec(size_t i) const { return *inputs[i].spec; }
+  const ValueSpec& out_spec(size_t i) const { return *outputs[i].spec; }
+
+  // The tensor in the storage type that the plan says.
+  kernels::ConstTensor In(size_t i) const { return Mutable(i); }
+  kernels::Tensor Out(size_t i) const {
+    return {outputs[i].data, out_spec(i).dtype};
+  }
+  // An input that the op changes where it lies (OpDef::Mutates).
+  kernels::Tensor Mutable(size_t i) const {
+    return {inputs[i].data, in_spec(i).dtype};
+  }
+  // Where the op may lack its last inputs or outputs.
+  kernels::ConstTensor InOrNone(size_t i) const {
+    return i < inputs.size() ? In(i) : kernels::ConstTensor::None();
+  }
+  kernels::Tensor OutOrNone(size_t i) const {
+    return i < outputs.size() ? Out(i) : kernels::Tensor::None();
+  }
+  // Whether `run` adds to output i.
+  bool Adds(size_t i, const RunContext& run) const {
+    return run.accumulate && ((carried >> i) & 1) != 0;
+  }
+};
+
+}  // namespace thimble

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/norm_relu_conv.h"
+
+#include <memory>
+
+#include "kernels/norm/norm.h"
+#include "ops/batch_norm.h"
+#include "ops/bound_op.h"
+#include "ops/groups.h"
+#include "ops/norm_vectors.h"
+
+namespace thimble::ops {
+
+Result<std::vector<ValueSpec>> Moments::Infer(
+    std::span<const ValueSpec> inputs) const {
+  std::vector<ValueSpec> outputs;
+  AddStatistics(inputs[0].shape[1], groups_, outputs);
+  return outputs;
+}
+
+Result<std::vector<ValueSpec>> NormReluConv::Infer(
+    std::span<const ValueSpec> inputs) const {
+  auto made = geometry_.Infer(inputs[kX], inputs[kW]);
+  if (made.ok() && with_moments_) {
+    AddStatistics(inputs[kW].shape[0], GroupsOf(inputs[kMean]), *made);
+  }
+  return made;
+}
+
+RepeatForm NormReluConv::Repeat() const {
+  return {std::make_shared<NormReluConv>(geometry_, epsilon_, residual_,
+                                         /*with_moments=*/false),
+          false};
+}
+
+int64_t NormReluConv::Flops(std::span<const ValueSpec> inputs,
+                            std::span<const ValueSpec> outputs) const {
+  return geometry_.Flops(inputs[kX], inputs[kW]) +
+         kPrologueFlops * inputs[kX].shape.elements() +
+         (residual_ ? 1 : 0) * outputs[0].shape.elements() +
+         (with_moments_ ? 4 : 0) * outputs[0].shape.elements();
+}
+
+Workspace NormReluConv::Scratch(std::span<const ValueSpec> inputs,
+                                std::span<const ValueSpec>) const {
+  return WithNormVectors(
+      kernels::Conv2dForwardWorkspace(
+          geometry_.ShapeOf(inputs[kX], inputs[kW]),
+          Reduction(with_moments_, inputs[kX], GroupsOf(inputs[kMean]))),
+      inputs[kX].shape[1]);
+}
+
+Result<std::vector<ValueSpec>> NormReluConvGradWeight::Infer(
+    std::span<const ValueSpec>) const {
+  return std::vector<ValueSpec>{w_};
+}
+
+int64_t NormReluConvGradWeight::Flops(
+    std::span<const ValueSpec> inputs,
+    std::span<const ValueSpec> outputs) const {
+  return geometry_.Flops(inputs[kX], w_) + RecomputeFlops(inputs, outputs);
+}
+
+int64_t NormReluConvGradWeight::RecomputeFlops(
+    std::span<const ValueSpec> inputs, std::span<const ValueSpec>) const {
+  return kPrologueFlops * inputs[kX].shape.elements();
+}
+
+Workspace NormReluConvGradWeight::Scratch(std::span<const ValueSpec> inputs,
+                                          std::span<const ValueSpec>) const {
+  return WithNormVectors(
+      kernels::Conv2dGradWeightWorkspace(ShapeOf(inputs[kX])),
+      inputs[kX].shape[1]);
+}
+
+Result<std::vector<ValueSpec>> NormReluConvGradInput::Infer(
+    std::span<const ValueSpec> inputs) const {
+  std::vector<ValueSpec> outputs = {inputs[kX]};
+  AddStatistics(inputs[kX].shape[1], GroupsOf(inputs[kMean]), outputs);
+  return outputs;
+}
+
+int64_t NormReluConvGradInput::Flops(std::span<const ValueSpec> inputs,
+                                     std::span<const ValueSpec> outputs) const {
+  // The sums behind grad_gamma and grad_beta, and the mask.
+  return geometry_.Flops(inputs[kX], inputs[kW]) +
+         4 * inputs[kX].shape.elements() + RecomputeFlops(inputs, outputs);
+}
+
+int64_t NormReluConvGradInput::RecomputeFlops(
+    std::span<const ValueSpec> inputs, std::span<const ValueSpec>) const {
+  return kPrologueFlops * inputs[kX].shape.elements();
+}
+
+Workspace NormReluConvGradInput::Scratch(std::span<const ValueSpec> inputs,
+                                         std::span<const ValueSpec>) const {
+  return WithNormVectors(
+      kernels::Conv2dGradInputWorkspace(
+          geometry_.ShapeOf(inputs[kX], inputs[kW]),
+          Reduction(true, inputs[kX], GroupsOf(inputs[kMean]))),
+      inputs[kX].shape[1]);
+}
+
+Workspace NormGrad::Scratch(std::span<const ValueSpec> inputs,
+                            std::span<const ValueSpec>) const {
+  return WithNormVectors({}, inputs[kX].shape[1]);
+}
+
+Result<std::vector<ValueSpec>> NormGrad::Infer(
+    std::span<const ValueSpec> inputs) const {
+  return std::vector<ValueSpec>{inputs[kX]};
+}
+
+void Moments::Run(const BoundOp& c, const RunContext& run) const {
+  const auto shape = BatchNormShapeOf(c.in_spec(0));
+  const int64_t group = GroupImages(c.in_spec(0), c.out_spec(0));
+  ForGroups(group, run.count, [&](const Group& g) {
+    const int64_t of = g.index * shape.channels;
+    kernels::BatchNormMoments(
+        shape, g.images,
+        {.data = c.In(0).f32() + FirstElement(c.in_spec(0), g)},
+        c.Out(0).f32() + of, c.Out(1).f32() + of, c.kernel);
+  });
+}
+
+void NormReluConv::Run(const BoundOp& c, const RunContext& run) const {
+  const auto shape = geometry().ShapeOf(c.in_spec(kX), c.in_spec(kW));
+  const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
+  ForGroups(group, run.count, [&](const Group& g) {
+    const int64_t of_x = g.index * shape.in_channels;
+    const int64_t of_y = g.index * shape.out_channels;
+    const int64_t at_y = FirstElement(c.out_spec(0), g);
+    const NormVectors norm =
+        MakeNormVectors(c, shape.in_channels, epsilon(),
+                        {.mean = c.In(kMean).f32() + of_x,
+                         .variance = c.In(kVariance).f32() + of_x,
+                         .gamma = c.In(kGamma).f32(),
+                         .beta = c.In(kBeta).f32()});
+    kernels::Conv2dForward(
+        shape, g.images,
+        {.data = c.In(kX).f32() + FirstElement(c.in_spec(kX), g),
+         .scale = norm.scale,
+         .shift = norm.shift,
+         .relu = true},
+        {.data = c.In(kW).f32()},
+        {.data = c.Out(0).f32() + at_y,
+         .residual = residual() ? c.In(kResidual).f32() + at_y : nullptr,
+         .mean = with_moments() ? c.Out(1).f32() + of_y : nullptr,
+         .variance = with_moments() ? c.Out(2).f32() + of_y : nullptr},
+        c.kernel);
+  });
+}
+
+void NormReluConvGradInput::Run(const BoundOp& c, const RunContext& run) const {
+  RunNormReluConvGrad(geometry_, epsilon_, /*stores=*/true, c, run);
+}
+
+void NormReluConvGradWeight::Run(const BoundOp& c,
+                                 const RunContext& run) const {
+  const auto shape = ShapeOf(c.in_spec(kX));
+  const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
+  ForGroups(group, run.count, [&](const Group& g) {
+    const int64_t of = g.index * shape.in_channels;
+    const NormVectors norm =
+        MakeNormVectors(c, shape.in_channels, epsilon(),
+                        {.mean = c.In(kMean).f32() + of,
+                         .variance = c.In(kVariance).f32() + of,
+                         .gamma = c.In(kGamma).f32(),
+                         .beta = c.In(kBeta).f32()});
+    kernels::Conv2dGradWeight(
+        shape, g.images,
+        {.data = c.In(kX).f32() + FirstElement(c.in_spec(kX), g),
+         .scale = norm.scale,
+         .shift = norm.shift,
+         .relu = true},
+        {.data = c.In(kGradY).f32() + FirstElement(c.in_spec(kGradY), g)},
+        {.data = c.Out(0).f32(), .accumulate = g.index > 0 || c.Adds(0, run)},
+        c.kernel);
+  });
+}
+
+void NormGrad::Run(const BoundOp& c, const RunContext& run) const {
+  const auto shape = BatchNormShapeOf(c.in_spec(kX));
+  const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
+  ForGroups(group, run.count, [&](const Group& g) {
+    const int64_t of = g.index * shape.channels;
+    const int64_t at = FirstElement(c.in_spec(kX), g);
+    // The shift is not used here; any beta will do.
+    const NormVectors norm =
+        MakeNormVectors(c, shape.channels, epsilon(),
+                        {.mean = c.In(kMean).f32() + of,
+                         .variance = c.In(kVariance).f32() + of,
+                         .gamma = c.In(kGamma).f32(),
+                         .beta = c.In(kGamma).f32()});
+    kernels::BatchNormGradRest(
+        shape, g.images, {.data = c.In(kGrad).f32() + at},
+        {.data = c.In(kX).f32() + at},
+        {.gamma = c.In(kGamma).f32(),
+         .mean = c.In(kMean).f32() + of,
+         .inv_std = norm.inv_std,
+         .grad_gamma = c.In(kGradGamma).f32() + of,
+         .grad_beta = c.In(kGradBeta).f32() + of},
+        {.data = with_other() ? c.In(kOther).f32() + at : nullptr},
+        c.Out(0).f32() + at, DType::kF32, c.kernel);
+  });
+}
+
+void RunNormReluConvGrad(const ConvGeometry& geometry, float epsilon,
+                         bool stores, const BoundOp& c, const RunContext& run) {
+  using Op = NormReluConvGradInput;
+  const auto shape = geometry.ShapeOf(c.in_spec(Op::kX), c.in_spec(Op::kW));
+  const int64_t group = GroupImages(c.in_spec(Op::kX), c.in_spec(Op::kMean));
+  const size_t sums = stores ? 1 : 0;  // the first of them
+  ForGroups(group, run.count, [&](const Group& g) {
+    const int64_t of = g.index * shape.in_channels;
+    const int64_t at_x = FirstElement(c.in_spec(Op::kX), g);
+    const NormVectors norm =
+        MakeNormVectors(c, shape.in_channels, epsilon,
+                        {.mean = c.In(Op::kMean).f32() + of,
+                         .variance = c.In(Op::kVariance).f32() + of,
+                         .gamma = c.In(Op::kGamma).f32(),
+                         .beta = c.In(Op::kBeta).f32()});
+    kernels::Conv2dGradInput(shape, g.images,
+                             {.data = c.In(Op::kGradY).f32() +
+                                      FirstElement(c.in_spec(Op::kGradY), g)},
+                             {.data = c.In(Op::kW).f32()},
+                             {.data = stores ? c.Out(0).f32() + at_x : nullptr,
+                              .x = c.In(Op::kX).f32() + at_x,
+                              .scale = norm.scale,
+                              .shift = norm.shift,
+                              .mean = c.In(Op::kMean).f32() + of,
+                              .inv_std = norm.inv_std,
+                              .grad_gamma = c.Out(sums).f32() + of,
+                              .grad_beta = c.Out(sums + 1).f32() + of},
+                             c.kernel);
+  });
+}
+
+}  // namespace thimble::ops
