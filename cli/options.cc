@@ -212,8 +212,9 @@ Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
 PlanOptions MakePlanOptions(const PlanFlags& flags,
                             std::optional<uint64_t> budget) {
   PlanOptions options;
-  options.optimizer = flags.optimizer;
-  if (options.optimizer.momentum == 0.0f) options.optimizer.nesterov = false;
+  SgdOptions sgd = flags.optimizer;
+  if (sgd.momentum == 0.0f) sgd.nesterov = false;
+  options.optimizer = Sgd(sgd);
   options.threads = ThreadsOrDefault(flags.threads);
   options.budget = budget;
   options.checkpoint = flags.checkpoint;

@@ -33,7 +33,7 @@ struct PlanFlags {
   bool inplace = true;
   bool sharing = true;
   bool fuse = true;
-  OptimizerSpec optimizer{
+  SgdOptions optimizer{
       .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
 };
 

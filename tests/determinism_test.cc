@@ -74,7 +74,7 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
     plan_options.threads = threads;
     plan_options.microbatch = GetParam().microbatch;
     plan_options.ghost_batch = GetParam().ghost_batch;
-    plan_options.optimizer = {.weight_decay = 1e-4f, .nesterov = true};
+    plan_options.optimizer = Sgd({.weight_decay = 1e-4f, .nesterov = true});
     const Result<Plan> plan = MakePlan(*model, plan_options);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     TrainOptions options;

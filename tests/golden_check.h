@@ -43,9 +43,9 @@ class GoldenTest : public ::testing::Test {
                    PlanOptions options = {}) {
     ASSERT_TRUE(model.ok()) << model.status().message();
     const Json& sgd = golden_["sgd"];
-    options.optimizer = {.momentum = sgd["momentum"],
-                         .weight_decay = sgd["weight_decay"],
-                         .nesterov = sgd["nesterov"]};
+    options.optimizer = Sgd({.momentum = sgd["momentum"],
+                             .weight_decay = sgd["weight_decay"],
+                             .nesterov = sgd["nesterov"]});
     options.threads = 2;
     Result<Plan> plan = MakePlan(*model, options);
     ASSERT_TRUE(plan.ok()) << plan.status().message();

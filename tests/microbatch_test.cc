@@ -254,7 +254,7 @@ TEST(Microbatch, RunningStatisticsFollowTheMicrobatchesInOrder) {
   EXPECT_TRUE(SameBits(of_groups.statistics, first.statistics));
   // Without momentum nothing but the running statistics tells steps of two
   // images at rate 0 from microbatches of two.
-  const PlanOptions still = {.optimizer = {.momentum = 0}};
+  const PlanOptions still = {.optimizer = Sgd({.momentum = 0})};
   const Plan plan = PlanOf(*two, still);
   const std::unique_ptr<Session> session = MakeSession(plan, false);
   const Batch batch = RandomBatch(*eight, 7, 5);

@@ -235,7 +235,7 @@ Trace TraceOf(const Model& model, const Plan& plan, bool poison,
   };
   for (const ParameterState& p : plan.parameters()) {
     keep(p.parameter);
-    if (p.velocity.valid()) keep(p.velocity);
+    for (ValueId v : p.state) keep(v);
   }
   for (ValueId v : plan.statistics()) keep(v);
   return trace;

@@ -18,8 +18,8 @@ class SettingList {
                         int64_t batch) const {
     RecordedSetting s{.name = model, .model = model, .data = data};
     s.batch = batch;
-    s.plan.optimizer = {
-        .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
+    s.plan.optimizer =
+        Sgd({.momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true});
     s.train.steps = 3;
     s.train.learning_rate = 0.05;
     return s;
@@ -93,12 +93,14 @@ void AddMlp(SettingList& list) {
   list.Strategies(mlp, {"sqrt"});
   list.Other(mlp, "seed-7", [](auto& s) { s.train.seed = 7; });
   list.Other(mlp, "momentum-0", [](auto& s) {
-    s.plan.optimizer = {.momentum = 0, .weight_decay = 5e-4f};
+    s.plan.optimizer = Sgd({.momentum = 0, .weight_decay = 5e-4f});
   });
-  list.Other(mlp, "plain-momentum",
-             [](auto& s) { s.plan.optimizer.nesterov = false; });
-  list.Other(mlp, "decay-0",
-             [](auto& s) { s.plan.optimizer.weight_decay = 0; });
+  list.Other(mlp, "plain-momentum", [](auto& s) {
+    s.plan.optimizer = Sgd({.momentum = 0.9f, .weight_decay = 5e-4f});
+  });
+  list.Other(mlp, "decay-0", [](auto& s) {
+    s.plan.optimizer = Sgd({.momentum = 0.9f, .nesterov = true});
+  });
   list.Other(mlp, "constant", [](auto& s) { s.train.schedule = "constant"; });
   list.Other(mlp, "steps", [](auto& s) {
     s.train.schedule = "steps:0.3=0.2,0.6=0.04";

@@ -12,6 +12,7 @@
 #include "ops/add.h"
 #include "ops/batch_norm.h"
 #include "ops/bias.h"
+#include "ops/commit.h"
 #include "ops/conv2d.h"
 #include "ops/image_slice.h"
 #include "ops/linear.h"
@@ -23,7 +24,7 @@
 #include "ops/reshape.h"
 #include "ops/shortcut.h"
 #include "ops/softmax_cross_entropy.h"
-#include "ops/update.h"
+#include "optim/sgd.h"
 #include "thimble/model.h"
 #include "thimble/network.h"
 
@@ -105,7 +106,7 @@ std::vector<BadOp> BadOps() {
       {std::make_shared<ops::SoftmaxCrossEntropy>(),
        {F32({4, 10}), {{5}, DType::kI32, true}},
        {"softmax-cross-entropy", "[4, 10]", "[5]"}},
-      {std::make_shared<ops::SgdUpdate>(ops::SgdAttributes{}),
+      {std::make_shared<optim::SgdUpdate>(SgdOptions{}),
        {F32({4}), F32({5})},
        {"sgd-update", "[4]", "[5]"}},
       {std::make_shared<ops::Commit>(),

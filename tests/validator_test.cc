@@ -77,7 +77,7 @@ TEST_F(ValidatorTest, RefusesAnyBufferOfStateMovedOntoItsNeighbour) {
   // buffer, or the end of the arena.
   const PlanParts sound = parts_;
   for (const ParameterState& p : sound.parameters) {
-    for (ValueId v : {p.parameter, p.velocity}) {
+    for (ValueId v : {p.parameter, p.state[0]}) {
       parts_ = sound;
       Buffer& moved = parts_.buffers[parts_.buffer_of[v.i]];
       moved.offset += 64;

@@ -9,12 +9,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "thimble/graph.h"
+#include "thimble/optimizer.h"
 #include "thimble/status.h"
 
 namespace thimble {
@@ -24,16 +26,8 @@ inline constexpr size_t kPhases = 3;
 
 const char* PhaseName(Phase phase);
 
-// SGD: g += weight_decay * w; v = momentum * v + g; w −= rate * (nesterov ?
-// g + momentum * v : v). With momentum 0 no velocity is stored.
-struct OptimizerSpec {
-  float momentum = 0.9f;
-  float weight_decay = 0.0f;
-  bool nesterov = false;
-};
-
 struct PlanOptions {
-  OptimizerSpec optimizer;
+  std::shared_ptr<const Optimizer> optimizer = Sgd();  // never null
   int threads = 1;
   // Images of one forward and backward pass; 0: the whole batch, which it must
   // divide. A step adds up the gradients of all its microbatches, then updates
@@ -98,7 +92,9 @@ struct PhaseEnds {
 };
 
 struct ParameterState {
-  ValueId parameter, gradient, velocity;  // velocity may be invalid
+  ValueId parameter;
+  ValueId gradient;            // invalid where the loss does not depend on it
+  std::vector<ValueId> state;  // the optimizer's, as Optimizer::StateOf says
 };
 
 // What the first paper's rule would count (src/planner/paper.h). Beside our
@@ -153,6 +149,7 @@ class Plan {
   int64_t microbatches() const { return parts_.batch / parts_.microbatch; }
   const PhaseEnds& train_ends() const { return parts_.train; }
   const PhaseEnds& evaluate_ends() const { return parts_.evaluate; }
+  const Optimizer& optimizer() const { return *parts_.options.optimizer; }
   std::span<const ParameterState> parameters() const {
     return parts_.parameters;
   }

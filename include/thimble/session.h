@@ -35,6 +35,12 @@ struct Microbatch {
   int64_t images = 0;
 };
 
+// What became of a step at its update.
+enum class StepOutcome {
+  kApplied,
+  kSkipped,  // the state is as it was; only the step's number has gone on
+};
+
 class Session {
  public:
   // The plan must outlive the session. Fails where memory or threads cannot be
@@ -77,8 +83,8 @@ class Session {
   BatchResult Differentiate(int64_t count) {
     return Differentiate({.first = 0, .count = count, .images = count});
   }
-  // Applies the gradients and commits running statistics.
-  void Update(float learning_rate);
+  // Applies the gradients and commits running statistics, or does neither.
+  StepOutcome Update(float learning_rate);
   // Both, for a step of one part.
   BatchResult TrainStep(int64_t count, float learning_rate);
   // Forward with running statistics. REQUIRES: 1 <= count <=

@@ -55,7 +55,8 @@ struct TrainOptions {
   int64_t steps = 0;  // above 0: this many steps instead of epochs
   uint64_t seed = 1;
   double learning_rate = 0.1;
-  std::string schedule = "cosine";  // see src/optim/schedule.h
+  // Or constant, or steps:0.5=0.2,… (from half of the run on 0.2 of the rate).
+  std::string schedule = "cosine";
   int64_t warmup_steps = 0;
   // Of training images; unset: what the data set is usually trained with.
   std::optional<Augment> augment;

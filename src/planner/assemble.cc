@@ -74,7 +74,7 @@ Plan AssemblePlan(const Model& whole, const PlanOptions& options,
   parts.flops_step = flops.step * passes;
   parts.flops_recompute = flops.recompute * passes;
   parts.paper =
-      PaperAccounting(Rebatch(whole, microbatch), options.optimizer, strategy);
+      PaperAccounting(Rebatch(whole, microbatch), *options.optimizer, strategy);
   return Plan(std::move(parts));
 }
 

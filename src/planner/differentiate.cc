@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -6,9 +8,9 @@
 #include "graph/op.h"
 #include "ops/accumulate.h"
 #include "ops/add.h"
+#include "ops/commit.h"
 #include "ops/fused_conv.h"
 #include "ops/norm_relu_conv.h"
-#include "ops/update.h"
 #include "planner/program.h"
 
 namespace thimble::planner {
@@ -88,7 +90,7 @@ class Differentiator {
                  int64_t microbatches)
       : model_(model),
         training_(options.training),
-        optimizer_(options.optimizer),
+        optimizer_(*options.optimizer),
         emit_(program_, options.ghost_batch > 0
                             ? model.batch() / options.ghost_batch
                             : 1) {
@@ -314,16 +316,13 @@ class Differentiator {
       if (!state.gradient.valid()) continue;
       const Value parameter = program_.graph.value(state.parameter);
       std::vector<ValueId> inputs = {state.parameter, state.gradient};
-      if (optimizer_.momentum != 0.0f) {
-        state.velocity =
-            program_.graph.AddValue(parameter.name + ".velocity",
-                                    parameter.spec, Role::kOptimizerState);
-        inputs.push_back(state.velocity);
+      for (const Optimizer::State& kept : optimizer_.StateOf(parameter.spec)) {
+        state.state.push_back(program_.graph.AddValue(
+            fmt::format("{}.{}", parameter.name, kept.name), kept.spec,
+            Role::kOptimizerState, kept.init));
+        inputs.push_back(state.state.back());
       }
-      emit_.Emit(parameter.name + ".update",
-                 std::make_shared<ops::SgdUpdate>(ops::SgdAttributes{
-                     optimizer_.momentum, optimizer_.weight_decay,
-                     optimizer_.nesterov}),
+      emit_.Emit(parameter.name + ".update", optimizer_.UpdateOp(),
                  std::move(inputs), Role::kParameter);
     }
     emit_.EmitCommits();
@@ -331,7 +330,7 @@ class Differentiator {
 
   const Model& model_;
   bool training_;
-  OptimizerSpec optimizer_;
+  const Optimizer& optimizer_;
   Program program_;
   ProgramEmitter emit_;
   // All indexed by the model's value ids.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "base/parallel.h"
@@ -75,18 +74,8 @@ Status CheckOptions(const PlanOptions& options) {
     return Status::Usage(fmt::format("threads must be between 1 and {}, got {}",
                                      ThreadPool::kMaxThreads, options.threads));
   }
-  const OptimizerSpec& o = options.optimizer;
-  if (!(o.momentum >= 0.0f && o.momentum < 1.0f)) {
-    return Status::Usage(
-        fmt::format("momentum must be in [0, 1), got {}", o.momentum));
-  }
-  if (!(o.weight_decay >= 0.0f) || !std::isfinite(o.weight_decay)) {
-    return Status::Usage(
-        fmt::format("weight decay must be >= 0, got {}", o.weight_decay));
-  }
-  if (o.nesterov && o.momentum == 0.0f) {
-    return Status::Usage("Nesterov's step needs a momentum above 0");
-  }
+  const Status optimizer = options.optimizer->Check();
+  if (!optimizer.ok()) return optimizer;
   return planner::ParseStrategy(options.checkpoint).status();
 }
 

@@ -153,7 +153,7 @@ class Accountant {
 }  // namespace
 
 std::optional<PaperFigures> PaperAccounting(const Model& model,
-                                            const OptimizerSpec& optimizer,
+                                            const Optimizer& optimizer,
                                             const Strategy& strategy) {
   const auto rebuild = FindPaperRebuild(model, strategy);
   if (!rebuild.has_value()) return std::nullopt;
@@ -168,7 +168,9 @@ std::optional<PaperFigures> PaperAccounting(const Model& model,
     paper.bytes.model +=
         per_channel * model.graph.value(op.inputs[1]).spec.shape[0] + 8;
   }
-  paper.bytes.optimizer = parameters * (optimizer.momentum != 0.0f ? 2 : 1);
+  // The gradients and the optimizer's state, which is alike for all.
+  paper.bytes.optimizer =
+      parameters * static_cast<int64_t>(1 + optimizer.StateOf({}).size());
   paper.bytes.activation = (Accountant(model, *rebuild).PeakBits() + 7) / 8;
   paper.bytes.total =
       paper.bytes.model + paper.bytes.optimizer + paper.bytes.activation;

@@ -24,7 +24,7 @@ namespace thimble::planner {
 // In f32. None for strategies that the paper does not name, and for residual
 // ones where the network has no residual blocks.
 std::optional<PaperFigures> PaperAccounting(const Model& model,
-                                            const OptimizerSpec& optimizer,
+                                            const Optimizer& optimizer,
                                             const Strategy& strategy = {});
 
 }  // namespace thimble::planner

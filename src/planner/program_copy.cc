@@ -15,8 +15,9 @@ Program ProgramCopy::Take() {
   made.train = EndsOf(source_.train);
   made.evaluate = EndsOf(source_.evaluate);
   for (const ParameterState& p : source_.parameters) {
-    made.parameters.push_back({graph_.Now(p.parameter), graph_.Now(p.gradient),
-                               graph_.Now(p.velocity)});
+    ParameterState now{graph_.Now(p.parameter), graph_.Now(p.gradient), {}};
+    for (ValueId v : p.state) now.state.push_back(graph_.Now(v));
+    made.parameters.push_back(std::move(now));
   }
   for (ValueId v : source_.statistics) made.statistics.push_back(graph_.Now(v));
   made.graph = graph_.Take();

@@ -38,7 +38,7 @@ class Simulation {
     if (!status.ok()) return status;
     for (const ParameterState& p : plan_.parameters()) {
       Write(p.parameter);
-      if (p.velocity.valid()) Write(p.velocity);
+      for (ValueId v : p.state) Write(v);
     }
     for (ValueId v : plan_.statistics()) Write(v);
     FindForUpdate();

@@ -93,7 +93,7 @@ constexpr const char* kUnsharedNote =
 
 Result<AblationBytes> MeasureAblation(const Model& model,
                                       const Ablation& ablation, int threads) {
-  const PlanOptions options{.optimizer = kSohoniOptimizer,
+  const PlanOptions options{.optimizer = SohoniOptimizer(),
                             .threads = threads,
                             .fuse = ablation.fuse,
                             .inplace = ablation.inplace,

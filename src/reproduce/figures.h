@@ -19,8 +19,9 @@ Result<Reproduction> Table3(const ReproduceOptions& options);
 Result<Reproduction> ChenResnet(const ReproduceOptions& options);
 Result<Reproduction> ChenLstm(const ReproduceOptions& options);
 
-inline constexpr OptimizerSpec kSohoniOptimizer{
-    .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
+inline std::shared_ptr<const Optimizer> SohoniOptimizer() {
+  return Sgd({.momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true});
+}
 
 template <typename Bytes>
 double Mb(Bytes bytes) {

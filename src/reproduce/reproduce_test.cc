@@ -53,7 +53,7 @@ size_t ArenaOf(const std::string& name, const ModelOptions& model_options,
 size_t WrnArena(const std::string& checkpoint, int64_t microbatch) {
   return ArenaOf("wrn-28-2",
                  {.batch = 100, .images = PresetOf("wrn-28-2").images},
-                 {.optimizer = kSohoniOptimizer,
+                 {.optimizer = SohoniOptimizer(),
                   .threads = 2,
                   .microbatch = microbatch,
                   .checkpoint = checkpoint});
@@ -146,7 +146,7 @@ TEST(Reproduce, Table3HasThePapersFirstRowAndDashesForWhatIsMissing) {
 TEST(Reproduce, ChenResnetIsThePlansArenaAndShrinksStepByStep) {
   const Reproduction figure = Quick("chen-resnet");
   const std::string name = "resnet-imagenet-50";
-  const PlanOptions sublinear{.optimizer = kSohoniOptimizer,
+  const PlanOptions sublinear{.optimizer = SohoniOptimizer(),
                               .threads = 2,
                               .fuse = false,
                               .checkpoint = "sqrt"};
@@ -179,7 +179,7 @@ TEST(Reproduce, ChenLstmComparesTheSublinearPlanWithTheLinearOne) {
   // Nothing in it fuses, so that the ablation needs no step for it.
   for (bool fuse : {false, true}) {
     const PlanOptions options{
-        .optimizer = kSohoniOptimizer, .threads = 2, .fuse = fuse};
+        .optimizer = SohoniOptimizer(), .threads = 2, .fuse = fuse};
     EXPECT_EQ(*linear.cells[3], Gb(ArenaOf(name, model, options)));
   }
 }
@@ -190,7 +190,7 @@ TEST(Reproduce, WithoutSharingEveryBufferOfTrainingCounts) {
   for (bool inplace : {false, true}) {
     auto plan = MakePlan(
         *model,
-        {.optimizer = kSohoniOptimizer, .fuse = false, .inplace = inplace});
+        {.optimizer = SohoniOptimizer(), .fuse = false, .inplace = inplace});
     ASSERT_TRUE(plan.ok());
     uint32_t training = 0;
     for (const ScheduledOp& op : plan->schedule()) {

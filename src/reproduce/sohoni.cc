@@ -31,7 +31,7 @@ class Planner {
     if (!model_.ok()) return model_.status();
     Tell(options_,
          fmt::format("{}, {}, microbatch {}", kModel, checkpoint, microbatch));
-    return MakePlan(*model_, {.optimizer = kSohoniOptimizer,
+    return MakePlan(*model_, {.optimizer = SohoniOptimizer(),
                               .threads = options_.threads,
                               .microbatch = microbatch,
                               .checkpoint = checkpoint});

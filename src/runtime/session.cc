@@ -91,9 +91,8 @@ void Session::Initialize(uint64_t seed) {
   for (const ParameterState& state : plan().parameters()) {
     Fill(graph.value(state.parameter).init, seed, stream++,
          Floats(state.parameter));
-    if (!state.velocity.valid()) continue;
-    const std::span<std::byte> velocity = Bytes(state.velocity);
-    std::memset(velocity.data(), 0, velocity.size());
+    // Streams of parameters and statistics do not depend on the optimizer.
+    for (ValueId v : state.state) Fill(graph.value(v).init, seed, 0, Floats(v));
   }
   for (ValueId v : plan().statistics()) {
     Fill(graph.value(v).init, seed, stream++, Floats(v));
@@ -137,9 +136,11 @@ BatchResult Session::Differentiate(const Microbatch& part) {
   return {Floats(ends.loss)[0], CastSpan<int32_t>(Bytes(ends.correct))[0]};
 }
 
-void Session::Update(float learning_rate) {
+StepOutcome Session::Update(float learning_rate) {
   impl_->executor.Run(Phase::kUpdate, {.learning_rate = learning_rate});
   ++impl_->steps;
+  // Without loss scaling nothing asks for a step to be skipped.
+  return StepOutcome::kApplied;
 }
 
 BatchResult Session::TrainStep(int64_t count, float learning_rate) {

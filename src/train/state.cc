@@ -15,7 +15,7 @@ namespace thimble::train {
 StateValues::StateValues(const Plan& plan, Part part) : plan_(&plan) {
   const auto parameters = plan.parameters();
   if (part == Part::kModel || parameters.empty()) return;
-  velocities_ = parameters[0].velocity.valid() ? parameters.size() : 0;
+  kept_ = parameters[0].state.size();
 }
 
 ValueId StateValues::operator[](size_t i) const {
@@ -24,7 +24,8 @@ ValueId StateValues::operator[](size_t i) const {
   i -= parameters.size();
   const auto statistics = plan_->statistics();
   if (i < statistics.size()) return statistics[i];
-  return parameters[i - statistics.size()].velocity;
+  i -= statistics.size();
+  return parameters[i / kept_].state[i % kept_];
 }
 
 TensorInfo TensorInfoOf(const Value& value) {

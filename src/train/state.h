@@ -25,14 +25,14 @@ class StateValues {
   StateValues(const Plan& plan, Part part);
 
   size_t size() const {
-    return plan_->parameters().size() + plan_->statistics().size() +
-           velocities_;
+    return plan_->parameters().size() * (1 + kept_) +
+           plan_->statistics().size();
   }
   ValueId operator[](size_t i) const;
 
  private:
   const Plan* plan_;
-  size_t velocities_ = 0;  // one per parameter, or none
+  size_t kept_ = 0;  // pieces of optimizer state per parameter
 };
 
 inline StateValues ModelState(const Plan& plan) {

@@ -13,7 +13,6 @@
 #include "base/permutation.h"
 #include "base/rng.h"
 #include "data/augment.h"
-#include "optim/schedule.h"
 #include "planner/batch_statistics.h"
 #include "thimble/model.h"
 #include "thimble/report.h"
@@ -21,6 +20,7 @@
 #include "thimble/session.h"
 #include "train/checkpoint.h"
 #include "train/feed.h"
+#include "train/learning_rate.h"
 #include "train/log.h"
 #include "train/out_folder.h"
 #include "train/state.h"
@@ -142,7 +142,7 @@ Result<TestResult> Test(Session& session, const Dataset& data,
 class Run {
  public:
   Run(const Plan& plan, const Dataset& data, const TrainOptions& options,
-      const optim::Schedule& schedule, TrainObserver* observer)
+      const train::Schedule& schedule, TrainObserver* observer)
       : plan_(plan),
         data_(data),
         options_(options),
@@ -205,27 +205,27 @@ class Run {
   // Everything that decides bits. Threads, budget, and what shares bytes do
   // not.
   train::Settings Settings() const {
-    const OptimizerSpec& optimizer = plan_.options().optimizer;
-    return {{"model", plan_.model()},
-            {"batch", std::to_string(plan_.batch())},
-            {"microbatch", std::to_string(plan_.microbatch())},
-            {"ghost batch", std::to_string(plan_.options().ghost_batch)},
-            {"data", data_.name()},
-            {"training images", std::to_string(data_.size(Split::kTrain))},
-            {"data fingerprint", fingerprint_},
-            {"augment", AugmentName(augment_)},
-            {"seed", std::to_string(options_.seed)},
-            {"learning rate", fmt::format("{}", options_.learning_rate)},
-            {"schedule", options_.schedule},
-            {"warm-up", std::to_string(options_.warmup_steps)},
-            {"steps", std::to_string(steps_)},
-            {"keep-last", options_.keep_last ? "yes" : "no"},
-            {"momentum", fmt::format("{}", optimizer.momentum)},
-            {"weight decay", fmt::format("{}", optimizer.weight_decay)},
-            {"nesterov", optimizer.nesterov ? "yes" : "no"},
-            {"dropout", fmt::format("{}", plan_.dropout())},
-            {"fuse", plan_.options().fuse ? "on" : "off"},
-            {"SIMD target", std::string(session_->target())}};
+    train::Settings settings = {
+        {"model", plan_.model()},
+        {"batch", std::to_string(plan_.batch())},
+        {"microbatch", std::to_string(plan_.microbatch())},
+        {"ghost batch", std::to_string(plan_.options().ghost_batch)},
+        {"data", data_.name()},
+        {"training images", std::to_string(data_.size(Split::kTrain))},
+        {"data fingerprint", fingerprint_},
+        {"augment", AugmentName(augment_)},
+        {"seed", std::to_string(options_.seed)},
+        {"learning rate", fmt::format("{}", options_.learning_rate)},
+        {"schedule", options_.schedule},
+        {"warm-up", std::to_string(options_.warmup_steps)},
+        {"steps", std::to_string(steps_)},
+        {"keep-last", options_.keep_last ? "yes" : "no"},
+        {"optimizer", std::string(plan_.optimizer().name())},
+        {"dropout", fmt::format("{}", plan_.dropout())},
+        {"fuse", plan_.options().fuse ? "on" : "off"},
+        {"SIMD target", std::string(session_->target())}};
+    settings.merge(plan_.optimizer().Settings());
+    return settings;
   }
 
   // Trains what is left of an epoch, then tests. After a resume it may begin in
@@ -431,7 +431,7 @@ class Run {
   const Dataset& data_;
   const TrainOptions& options_;
   Augment augment_;
-  const optim::Schedule& schedule_;
+  const train::Schedule& schedule_;
   TrainObserver* observer_;
   FileDescriptor folder_;
   std::string fingerprint_;  // of the data; empty without a folder
@@ -457,8 +457,8 @@ Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
   }
   TH_RETURN_IF_ERROR(CheckData(plan, plan.train_ends(), data));
   TH_RETURN_IF_ERROR(CheckOptions(options, plan, data));
-  TH_ASSIGN_OR_RETURN(const optim::Schedule schedule,
-                      optim::Schedule::Parse(options.schedule));
+  TH_ASSIGN_OR_RETURN(const train::Schedule schedule,
+                      train::Schedule::Parse(options.schedule));
   FileDescriptor folder;
   bool goes_on = false;
   if (!options.out_dir.empty()) {

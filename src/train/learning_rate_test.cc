@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/schedule.h"
+#include "train/learning_rate.h"
 
 #include <gtest/gtest.h>
 
-namespace thimble::optim {
+namespace thimble::train {
 namespace {
 
 TEST(Schedule, RefusesWhatItCannotRead) {
@@ -47,4 +47,4 @@ TEST(Schedule, StepsDropAtTheirFractions) {
 }
 
 }  // namespace
-}  // namespace thimble::optim
+}  // namespace thimble::train

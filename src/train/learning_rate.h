@@ -10,7 +10,7 @@
 
 #include "thimble/status.h"
 
-namespace thimble::optim {
+namespace thimble::train {
 
 class Schedule {
  public:
@@ -36,4 +36,4 @@ class Schedule {
   std::vector<Drop> drops_;  // by ascending `at`
 };
 
-}  // namespace thimble::optim
+}  // namespace thimble::train

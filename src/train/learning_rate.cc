@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/schedule.h"
+#include "train/learning_rate.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "thimble/number.h"
 
-namespace thimble::optim {
+namespace thimble::train {
 namespace {
 
 constexpr const char* kForms =
@@ -75,4 +75,4 @@ double Schedule::Rate(double base, int64_t step, int64_t steps,
   return base;
 }
 
-}  // namespace thimble::optim
+}  // namespace thimble::train
