@@ -27,8 +27,8 @@ void Add::Gradient(GradientContext& context) const {
 }
 
 void Add::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::Add(run.Elements(c.out_spec(0)), c.In(0).f32(), c.In(1).f32(),
-               c.Out(0).f32(), c.kernel);
+  kernels::Add(run.Elements(c.out_spec(0)), c.In(0), c.In(1), c.Out(0),
+               c.kernel);
 }
 
 }  // namespace thimble::ops

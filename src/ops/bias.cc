@@ -38,15 +38,16 @@ Result<std::vector<ValueSpec>> BiasGrad::Infer(
 
 void Bias::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.in_spec(kX);
-  kernels::BiasAdd(run.Rows(x), x.shape[1], x.shape.elements_from(2),
-                   c.In(kX).f32(), c.In(kBias).f32(), c.Out(0).f32(), c.kernel);
+  kernels::BiasAdd(run.Rows(x), x.shape[1], x.shape.elements_from(2), c.In(kX),
+                   c.In(kBias), c.Out(0), c.kernel);
 }
 
 void BiasGrad::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.in_spec(0);
-  kernels::BiasGrad(run.Rows(x), x.shape[1], x.shape.elements_from(2),
-                    c.In(0).f32(), c.Adds(0, run) ? c.Out(0).f32() : nullptr,
-                    c.Out(0).f32(), c.kernel);
+  const kernels::ConstTensor sum_so_far =
+      c.Adds(0, run) ? c.Out(0) : kernels::ConstTensor::None();
+  kernels::BiasGrad(run.Rows(x), x.shape[1], x.shape.elements_from(2), c.In(0),
+                    sum_so_far, c.Out(0), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -52,7 +52,7 @@ void Dropout::Run(const BoundOp& c, const RunContext& run) const {
                     .stream = stream(),
                     .first = run.first,
                     .rate = rate()},
-                   c.In(0).f32(), c.Out(0).f32(), c.kernel);
+                   c.In(0), c.Out(0), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -167,7 +167,7 @@ void LstmGates::Run(const BoundOp& c, const RunContext& run) const {
                            c.In(kWH).f32(), kernels::LinearTarget{z, z},
                            c.kernel);
   }
-  kernels::BiasAdd(rows, x.out, 1, z, c.In(kBias).f32(), z, c.kernel);
+  kernels::BiasAdd(rows, x.out, 1, c.Out(0), c.In(kBias), c.Out(0), c.kernel);
 }
 
 void LstmGatesGradWeight::Run(const BoundOp& c, const RunContext& run) const {
@@ -179,11 +179,12 @@ void LstmGatesGradWeight::Run(const BoundOp& c, const RunContext& run) const {
   const int64_t rows = run.Rows(c.in_spec(kX));
   const kernels::LinearShape x = LinearShapeOf(c.out_spec(0));
   const float* grad_z = c.In(kGradZ).f32();
-  const kernels::LinearTarget grad_bias = target(1);
   kernels::LinearGradWeight(x, rows, c.In(kX).f32(), grad_z, target(0),
                             c.kernel);
-  kernels::BiasGrad(rows, x.out, 1, grad_z, grad_bias.addend, grad_bias.data,
-                    c.kernel);
+  kernels::BiasGrad(
+      rows, x.out, 1, c.In(kGradZ),
+      accumulate() ? c.In(first_sum() + 1) : kernels::ConstTensor::None(),
+      c.Out(1), c.kernel);
   if (!recurrent()) return;
   kernels::LinearGradWeight(LinearShapeOf(c.out_spec(2)), rows, c.In(kH).f32(),
                             grad_z, target(2), c.kernel);

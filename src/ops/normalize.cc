@@ -28,8 +28,8 @@ Result<std::vector<ValueSpec>> Normalize::Infer(
 void Normalize::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.in_spec(0);
   kernels::NormalizeU8(run.Rows(x), x.shape[1], x.shape.elements_from(2),
-                       c.In(0).u8(), scale().data(), shift().data(),
-                       c.Out(0).f32(), c.kernel);
+                       c.In(0).u8(), scale().data(), shift().data(), c.Out(0),
+                       c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -61,23 +61,22 @@ Result<std::vector<ValueSpec>> ReluGradFromMask::Infer(
 }
 
 void Relu::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::Relu(run.Elements(c.in_spec(0)), c.In(0).f32(), c.Out(0).f32(),
-                c.kernel);
+  kernels::Relu(run.Elements(c.in_spec(0)), c.In(0), c.Out(0), c.kernel);
 }
 
 void ReluWithMask::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::ReluWithMask(run.Elements(c.in_spec(0)), c.In(0).f32(),
-                        c.Out(0).f32(), c.Out(1).bits(), c.kernel);
+  kernels::ReluWithMask(run.Elements(c.in_spec(0)), c.In(0), c.Out(0),
+                        c.Out(1).bits(), c.kernel);
 }
 
 void ReluGradFromOutput::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::ReluGradFromOutput(run.Elements(c.in_spec(kY)), c.In(kY).f32(),
-                              c.In(kGradY).f32(), c.Out(0).f32(), c.kernel);
+  kernels::ReluGradFromOutput(run.Elements(c.in_spec(kY)), c.In(kY),
+                              c.In(kGradY), c.Out(0), c.kernel);
 }
 
 void ReluGradFromMask::Run(const BoundOp& c, const RunContext& run) const {
   kernels::ReluGradFromMask(run.Elements(c.in_spec(kMask)), c.In(kMask).bits(),
-                            c.In(kGradY).f32(), c.Out(0).f32(), c.kernel);
+                            c.In(kGradY), c.Out(0), c.kernel);
 }
 
 }  // namespace thimble::ops
