@@ -133,39 +133,39 @@ Result<std::vector<ValueSpec>> GlobalAveragePoolGrad::Infer(
 void MaxPool::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = PoolShapeOf(c.in_spec(0), window());
   uint8_t* winner = c.outputs.size() > 1 ? c.Out(1).u8() : nullptr;
-  kernels::MaxPool(shape, run.Rows(c.in_spec(0)), c.In(0).f32(), c.Out(0).f32(),
-                   winner, c.kernel);
+  kernels::MaxPool(shape, run.Rows(c.in_spec(0)), c.In(0), c.Out(0), winner,
+                   c.kernel);
 }
 
 void MaxPoolGrad::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = PoolShapeOf(c.out_spec(0), window());
   kernels::MaxPoolGrad(shape, run.Rows(c.in_spec(kWinner)), c.In(kWinner).u8(),
-                       c.In(kGradY).f32(), c.Out(0).f32(), c.kernel);
+                       c.In(kGradY), c.Out(0), c.kernel);
 }
 
 void AveragePool::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = PoolShapeOf(c.in_spec(0), window());
-  kernels::AveragePool(shape, run.Rows(c.in_spec(0)), c.In(0).f32(),
-                       c.Out(0).f32(), c.kernel);
+  kernels::AveragePool(shape, run.Rows(c.in_spec(0)), c.In(0), c.Out(0),
+                       c.kernel);
 }
 
 void AveragePoolGrad::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = PoolShapeOf(c.out_spec(0), window());
-  kernels::AveragePoolGrad(shape, run.Rows(c.in_spec(0)), c.In(0).f32(),
-                           c.Out(0).f32(), c.kernel);
+  kernels::AveragePoolGrad(shape, run.Rows(c.in_spec(0)), c.In(0), c.Out(0),
+                           c.kernel);
 }
 
 void GlobalAveragePool::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.in_spec(0);
   kernels::GlobalAveragePool(run.Rows(x), x.shape[1], x.shape.elements_from(2),
-                             c.In(0).f32(), c.Out(0).f32(), c.kernel);
+                             c.In(0), c.Out(0), c.kernel);
 }
 
 void GlobalAveragePoolGrad::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.out_spec(0);
   kernels::GlobalAveragePoolGrad(run.Rows(x), x.shape[1],
-                                 x.shape.elements_from(2), c.In(0).f32(),
-                                 c.Out(0).f32(), c.kernel);
+                                 x.shape.elements_from(2), c.In(0), c.Out(0),
+                                 c.kernel);
 }
 
 }  // namespace thimble::ops
