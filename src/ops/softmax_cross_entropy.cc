@@ -51,19 +51,18 @@ Result<std::vector<ValueSpec>> SoftmaxCrossEntropyGrad::Infer(
 }
 
 void SoftmaxCrossEntropy::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::SoftmaxCrossEntropy(run.Rows(c.in_spec(kLogits)),
-                               c.in_spec(kLogits).shape[1], c.In(kLogits).f32(),
-                               c.In(kLabels).i32(), c.Out(0).f32(),
-                               c.Out(1).i32(), c.kernel);
+  kernels::SoftmaxCrossEntropy(
+      run.Rows(c.in_spec(kLogits)), c.in_spec(kLogits).shape[1], c.In(kLogits),
+      c.In(kLabels).i32(), c.Out(0).f32(), c.Out(1).i32(), c.kernel);
 }
 
 void SoftmaxCrossEntropyGrad::Run(const BoundOp& c,
                                   const RunContext& run) const {
   // The step's loss is the mean over all of its microbatches.
   kernels::SoftmaxCrossEntropyGrad(
-      run.Rows(c.in_spec(kLogits)), c.in_spec(kLogits).shape[1],
-      c.In(kLogits).f32(), c.In(kLabels).i32(),
-      1.0f / static_cast<float>(run.images), c.Out(0).f32(), c.kernel);
+      run.Rows(c.in_spec(kLogits)), c.in_spec(kLogits).shape[1], c.In(kLogits),
+      c.In(kLabels).i32(), 1.0f / static_cast<float>(run.images), c.Out(0),
+      c.kernel);
 }
 
 }  // namespace thimble::ops
