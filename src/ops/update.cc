@@ -47,8 +47,7 @@ void SgdUpdate::Run(const BoundOp& c, const RunContext& run) const {
   kernels::SgdUpdate(
       c.in_spec(kParameter).shape.elements(),
       {run.learning_rate, a.momentum, a.weight_decay, a.nesterov},
-      c.Mutable(kParameter).f32(), c.In(kGradient).f32(), velocity.f32(),
-      c.kernel);
+      c.Mutable(kParameter), c.In(kGradient), velocity, c.kernel);
 }
 
 void Commit::Run(const BoundOp& c, const RunContext&) const {
