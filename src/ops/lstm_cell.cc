@@ -17,11 +17,11 @@ constexpr int64_t kBackwardFlops = 28;
 void RunCell(const BoundOp& c, const RunContext& run, const LstmCell& cell) {
   kernels::LstmCell(
       {run.Rows(c.in_spec(LstmCell::kZ)), c.out_spec(0).shape[1]},
-      {.z = c.In(LstmCell::kZ).f32(),
-       .c_before = cell.recurrent() ? c.In(LstmCell::kCBefore).f32() : nullptr,
+      {.z = c.In(LstmCell::kZ),
+       .c_before = cell.recurrent() ? c.In(LstmCell::kCBefore)
+                                    : kernels::ConstTensor::None(),
        .forget_offset = cell.forget_offset()},
-      {.h = c.Out(0).f32(), .c = c.Out(1).f32(), .gates = c.OutOrNone(2).f32()},
-      c.kernel);
+      {.h = c.Out(0), .c = c.Out(1), .gates = c.OutOrNone(2)}, c.kernel);
 }
 
 }  // namespace
@@ -142,18 +142,16 @@ void LstmCellTrain::Run(const BoundOp& c, const RunContext& run) const {
 }
 
 void LstmCellGrad::Run(const BoundOp& c, const RunContext& run) const {
-  const auto given = [&c](std::optional<uint32_t> input) -> const float* {
-    return input.has_value() ? c.In(*input).f32() : nullptr;
+  const auto given = [&c](std::optional<uint32_t> input) {
+    return input.has_value() ? c.In(*input) : kernels::ConstTensor::None();
   };
-  kernels::LstmCellGrad(
-      {run.Rows(c.in_spec(0)), c.in_spec(0).shape[1] / 4},
-      {.gates = c.In(0).f32(),
-       .c_before = given(c_before()),
-       .grad_h = given(grad_h()),
-       .grad_c = given(grad_c())},
-      {.grad_z = c.Out(0).f32(),
-       .grad_c_before = c.outputs.size() > 1 ? c.Out(1).f32() : nullptr},
-      c.kernel);
+  kernels::LstmCellGrad({run.Rows(c.in_spec(0)), c.in_spec(0).shape[1] / 4},
+                        {.gates = c.In(0),
+                         .c_before = given(c_before()),
+                         .grad_h = given(grad_h()),
+                         .grad_c = given(grad_c())},
+                        {.grad_z = c.Out(0), .grad_c_before = c.OutOrNone(1)},
+                        c.kernel);
 }
 
 }  // namespace thimble::ops
