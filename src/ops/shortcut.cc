@@ -46,13 +46,12 @@ Result<std::vector<ValueSpec>> ShortcutGrad::Infer(
 
 void Shortcut::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = ShapeOf(c.in_spec(0));
-  kernels::Shortcut(shape, run.Rows(c.in_spec(0)), c.In(0).f32(),
-                    c.Out(0).f32(), c.kernel);
+  kernels::Shortcut(shape, run.Rows(c.in_spec(0)), c.In(0), c.Out(0), c.kernel);
 }
 
 void ShortcutGrad::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::ShortcutGrad(shape_, run.Rows(c.in_spec(0)), c.In(0).f32(),
-                        c.Out(0).f32(), c.kernel);
+  kernels::ShortcutGrad(shape_, run.Rows(c.in_spec(0)), c.In(0), c.Out(0),
+                        c.kernel);
 }
 
 }  // namespace thimble::ops
