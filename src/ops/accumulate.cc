@@ -3,14 +3,17 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "ops/bound_op.h"
 #include "ops/groups.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Accumulate::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad"}));
   ValueSpec sum = inputs[0];
   if (group_images_ > 0) {
     sum.shape = {inputs[0].shape[1]};

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
@@ -12,10 +14,11 @@ Result<std::vector<ValueSpec>> Bias::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[kX];
   const ValueSpec& bias = inputs[kBias];
-  if (x.dtype != DType::kF32 || x.shape.rank() < 2 || !IsF32(bias, 1) ||
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "bias"}));
+  if (x.shape.rank() < 2 || bias.shape.rank() != 1 ||
       x.shape[1] != bias.shape[0]) {
     return Status::Usage(fmt::format(
-        "needs f32 values [N, C, ...] and a bias [C] of the same C, got {} and "
+        "needs values [N, C, ...] and a bias [C] of the same C, got {} and "
         "{}",
         x.shape.ToString(), bias.shape.ToString()));
   }
@@ -33,6 +36,7 @@ void Bias::Gradient(GradientContext& context) const {
 
 Result<std::vector<ValueSpec>> BiasGrad::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32, false}};
 }
 

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "kernels/lstm/lstm.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
@@ -29,13 +31,13 @@ void RunCell(const BoundOp& c, const RunContext& run, const LstmCell& cell) {
 Result<std::vector<ValueSpec>> LstmCell::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& z = inputs[kZ];
-  if (!IsF32(z, 2) || z.shape[1] % 4 != 0) {
-    return Status::Usage(fmt::format("needs f32 gates [N, 4H], got {} {}",
-                                     z.shape.ToString(), DTypeName(z.dtype)));
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"z", "c_before"}));
+  if (z.shape.rank() != 2 || z.shape[1] % 4 != 0) {
+    return Status::Usage(
+        fmt::format("needs gates [N, 4H], got {}", z.shape.ToString()));
   }
   const ValueSpec state{{z.shape[0], z.shape[1] / 4}, DType::kF32, z.batched};
-  if (recurrent_ &&
-      (!IsF32(inputs[kCBefore], 2) || inputs[kCBefore].shape != state.shape)) {
+  if (recurrent_ && inputs[kCBefore].shape != state.shape) {
     return Status::Usage(fmt::format("gates {} need a state {}, got {}",
                                      z.shape.ToString(), state.shape.ToString(),
                                      inputs[kCBefore].shape.ToString()));
@@ -109,6 +111,13 @@ std::optional<uint32_t> LstmCellGrad::c_before() const {
 
 Result<std::vector<ValueSpec>> LstmCellGrad::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckStored("gates", inputs[0], DType::kF32));
+  const std::pair<const char*, std::optional<uint32_t>> optional[] = {
+      {"grad_h", grad_h()}, {"grad_c", grad_c()}, {"c_before", c_before()}};
+  for (const auto& [what, input] : optional) {
+    if (!input.has_value()) continue;
+    TH_RETURN_IF_ERROR(CheckStored(what, inputs[*input], DType::kF32));
+  }
   std::vector<ValueSpec> outputs = {inputs[0]};
   if (recurrent_) outputs.push_back(inputs[*c_before()]);
   return outputs;

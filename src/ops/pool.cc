@@ -3,15 +3,18 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
 
 Result<ValueSpec> PooledSpec(const ValueSpec& x, const Window& window) {
-  if (!IsF32(x, 4)) {
-    return Status::Usage(fmt::format("needs f32 images [N, C, H, W], got {} {}",
-                                     x.shape.ToString(), DTypeName(x.dtype)));
+  TH_RETURN_IF_ERROR(CheckStored("x", x, DType::kF32));
+  if (x.shape.rank() != 4) {
+    return Status::Usage(
+        fmt::format("needs images [N, C, H, W], got {}", x.shape.ToString()));
   }
   if (window.kernel < 1 || window.kernel > kernels::kMaxPoolKernel ||
       window.stride < 1 || window.padding < 0 ||
@@ -77,7 +80,9 @@ int64_t MaxPool::Flops(std::span<const ValueSpec>,
 }
 
 Result<std::vector<ValueSpec>> MaxPoolGrad::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckStored("winner", inputs[kWinner], DType::kU8));
+  TH_RETURN_IF_ERROR(CheckStored("grad_y", inputs[kGradY], DType::kF32));
   return std::vector<ValueSpec>{x_};
 }
 
@@ -102,16 +107,18 @@ int64_t AveragePool::Flops(std::span<const ValueSpec>,
 }
 
 Result<std::vector<ValueSpec>> AveragePoolGrad::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{x_};
 }
 
 Result<std::vector<ValueSpec>> GlobalAveragePool::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[0];
-  if (!IsF32(x, 4)) {
-    return Status::Usage(fmt::format("needs f32 images [N, C, H, W], got {} {}",
-                                     x.shape.ToString(), DTypeName(x.dtype)));
+  TH_RETURN_IF_ERROR(CheckStored("x", x, DType::kF32));
+  if (x.shape.rank() != 4) {
+    return Status::Usage(
+        fmt::format("needs images [N, C, H, W], got {}", x.shape.ToString()));
   }
   return std::vector<ValueSpec>{
       {{x.shape[0], x.shape[1]}, DType::kF32, x.batched}};
@@ -126,7 +133,8 @@ void GlobalAveragePool::Gradient(GradientContext& context) const {
 }
 
 Result<std::vector<ValueSpec>> GlobalAveragePoolGrad::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{x_};
 }
 

@@ -5,18 +5,19 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/update/update.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
 
 Status CheckSameShapes(std::span<const ValueSpec> inputs) {
   for (const ValueSpec& other : inputs.subspan(1)) {
-    if (other.shape != inputs[0].shape || other.dtype != DType::kF32) {
+    if (other.shape != inputs[0].shape) {
       return Status::Usage(
-          fmt::format("needs f32 values of one shape, got {} "
-                      "and {}",
+          fmt::format("needs values of one shape, got {} and {}",
                       inputs[0].shape.ToString(), other.shape.ToString()));
     }
   }
@@ -27,15 +28,16 @@ Status CheckSameShapes(std::span<const ValueSpec> inputs) {
 
 Result<std::vector<ValueSpec>> SgdUpdate::Infer(
     std::span<const ValueSpec> inputs) const {
-  Status status = CheckSameShapes(inputs);
-  if (!status.ok()) return status;
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"parameter", "gradient", "velocity"}));
+  TH_RETURN_IF_ERROR(CheckSameShapes(inputs));
   return std::vector<ValueSpec>{};
 }
 
 Result<std::vector<ValueSpec>> Commit::Infer(
     std::span<const ValueSpec> inputs) const {
-  Status status = CheckSameShapes(inputs);
-  if (!status.ok()) return status;
+  // A copy of bytes: any type, but the same.
+  TH_RETURN_IF_ERROR(CheckStored("next", inputs[kNext], inputs[kState].dtype));
+  TH_RETURN_IF_ERROR(CheckSameShapes(inputs));
   return std::vector<ValueSpec>{};
 }
 
