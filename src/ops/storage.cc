@@ -9,9 +9,11 @@ namespace thimble::ops {
 
 Status CheckStored(std::string_view what, const ValueSpec& spec, DType dtype) {
   if (spec.dtype == dtype) return Status::Ok();
-  return Status::Usage(
-      fmt::format("needs {} stored as {}, got {}; the op has no kernel for it",
-                  what, DTypeName(dtype), DTypeName(spec.dtype)));
+  // normalize is what makes f32 of bytes.
+  const bool images = spec.dtype == DType::kU8 && dtype == DType::kF32;
+  return Status::Usage(fmt::format("needs {} stored as {}, got {}{}", what,
+                                   DTypeName(dtype), DTypeName(spec.dtype),
+                                   images ? "; normalize images first" : ""));
 }
 
 Status CheckF32(std::span<const ValueSpec> inputs,
