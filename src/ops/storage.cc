@@ -11,8 +11,9 @@ Status CheckStored(std::string_view what, const ValueSpec& spec, DType dtype) {
   if (spec.dtype == dtype) return Status::Ok();
   // normalize is what makes f32 of bytes.
   const bool images = spec.dtype == DType::kU8 && dtype == DType::kF32;
-  return Status::Usage(fmt::format("needs {} stored as {}, got {}{}", what,
+  return Status::Usage(fmt::format("needs {} stored as {}, got {} {}{}", what,
                                    DTypeName(dtype), DTypeName(spec.dtype),
+                                   spec.shape.ToString(),
                                    images ? "; normalize images first" : ""));
 }
 

@@ -313,7 +313,7 @@ TEST(Storage, BytesWhereF32IsNeededAreToBeNormalized) {
   const Status status =
       CheckStored("x", {{2, 3}, DType::kU8, true}, DType::kF32);
   EXPECT_EQ(status.message(),
-            "needs x stored as f32, got u8; normalize images first");
+            "needs x stored as f32, got u8 [2, 3]; normalize images first");
 }
 
 }  // namespace
