@@ -8,6 +8,7 @@
 #include <complex>
 #include <limits>
 #include <ostream>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/lstm/reference.h"
@@ -20,6 +21,12 @@ using testing::FillRandom;
 using testing::ForEachTarget;
 using testing::GuardedBuffer;
 using testing::TestContext;
+
+// A forgotten tensor does not compile.
+static_assert(!std::is_default_constructible_v<LstmCellInput>);
+static_assert(!std::is_default_constructible_v<LstmCellOutput>);
+static_assert(!std::is_default_constructible_v<LstmCellGradInput>);
+static_assert(!std::is_default_constructible_v<LstmCellGradOutput>);
 
 constexpr double kEps = std::numeric_limits<float>::epsilon();
 constexpr float kOffset = 1.0f;
@@ -300,6 +307,15 @@ TEST(Lstm, LetsNanThrough) {
       for (size_t k = 0; k < 20; ++k) ASSERT_TRUE(std::isfinite(h[k]));
     }
   });
+}
+
+TEST(LstmDeathTest, ReadsNoOtherTypeAsF32) {
+  RandomBuffer z(8, 0, 1), h(2, 0, 2), c(2, 0, 3);
+  const TestContext context(1);
+  EXPECT_DEATH(
+      LstmCell({1, 2}, {{z.data(), DType::kF16}, ConstTensor::None(), 0.0f},
+               {F32(h.data()), F32(c.data()), Tensor::None()}, *context),
+      "check failed");
 }
 
 // The derivative of sum(grad_h · h + grad_c · c) along one coordinate, by a
