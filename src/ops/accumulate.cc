@@ -3,14 +3,17 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "ops/bound_op.h"
 #include "ops/groups.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Accumulate::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad"}));
   ValueSpec sum = inputs[0];
   if (group_images_ > 0) {
     sum.shape = {inputs[0].shape[1]};
@@ -22,11 +25,11 @@ void Accumulate::Run(const BoundOp& c, const RunContext& run) const {
   const int64_t elements = c.out_spec(0).shape.elements();
   const int64_t group = group_images();
   ForGroups(group > 0 ? group : run.count, run.count, [&](const Group& g) {
-    const float* part = c.In(0).f32() + g.index * elements;
+    const kernels::ConstTensor part = c.In(0).From(g.index * elements);
     if (g.index == 0 && !c.Adds(0, run)) {
-      std::memcpy(c.Out(0).f32(), part, c.out_spec(0).bytes());
+      std::memcpy(c.Out(0).data(), part.data(), c.out_spec(0).bytes());
     } else {
-      kernels::Add(elements, c.Out(0).f32(), part, c.Out(0).f32(), c.kernel);
+      kernels::Add(elements, c.Out(0), part, c.Out(0), c.kernel);
     }
   });
 }

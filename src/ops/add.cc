@@ -3,19 +3,20 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Add::Infer(
     std::span<const ValueSpec> inputs) const {
-  if (inputs[0].shape != inputs[1].shape || inputs[0].dtype != DType::kF32 ||
-      inputs[1].dtype != DType::kF32) {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"a", "b"}));
+  if (inputs[0].shape != inputs[1].shape) {
     return Status::Usage(
-        fmt::format("needs two f32 values of one shape, got {} {} and {} {}",
-                    inputs[0].shape.ToString(), DTypeName(inputs[0].dtype),
-                    inputs[1].shape.ToString(), DTypeName(inputs[1].dtype)));
+        fmt::format("needs two values of one shape, got {} and {}",
+                    inputs[0].shape.ToString(), inputs[1].shape.ToString()));
   }
   return std::vector<ValueSpec>{inputs[0]};
 }
@@ -27,8 +28,8 @@ void Add::Gradient(GradientContext& context) const {
 }
 
 void Add::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::Add(run.Elements(c.out_spec(0)), c.In(0).f32(), c.In(1).f32(),
-               c.Out(0).f32(), c.kernel);
+  kernels::Add(run.Elements(c.out_spec(0)), c.In(0), c.In(1), c.Out(0),
+               c.kernel);
 }
 
 }  // namespace thimble::ops

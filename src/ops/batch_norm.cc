@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "ops/bound_op.h"
 #include "ops/groups.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
@@ -54,17 +56,18 @@ void TrackMoments(ForwardContext& context, const BatchNormAttributes& norm,
 
 Result<std::vector<ValueSpec>> BatchNorm::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(
+      inputs, {"x", "gamma", "beta", "running_mean", "running_variance"}));
   const ValueSpec& x = inputs[kX];
-  if (!IsF32(x, 2) && !IsF32(x, 4)) {
-    return Status::Usage(
-        fmt::format("needs f32 values [N, C] or [N, C, H, W], got {} {}",
-                    x.shape.ToString(), DTypeName(x.dtype)));
+  if (x.shape.rank() != 2 && x.shape.rank() != 4) {
+    return Status::Usage(fmt::format(
+        "needs values [N, C] or [N, C, H, W], got {}", x.shape.ToString()));
   }
   for (const ValueSpec& other : inputs.subspan(1)) {
-    if (!IsF32(other, 1) || other.shape[0] != x.shape[1]) {
-      return Status::Usage(fmt::format(
-          "needs f32 parameters [C] for values {}, got {} {}",
-          x.shape.ToString(), other.shape.ToString(), DTypeName(other.dtype)));
+    if (other.shape.rank() != 1 || other.shape[0] != x.shape[1]) {
+      return Status::Usage(
+          fmt::format("needs parameters [C] for values {}, got {}",
+                      x.shape.ToString(), other.shape.ToString()));
     }
   }
   if (!(attributes_.epsilon > 0.0f) || !(attributes_.momentum >= 0.0f) ||
@@ -115,17 +118,22 @@ RepeatForm BatchNormTrain::Repeat() const {
 
 Result<std::vector<ValueSpec>> BatchNormTrain::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "gamma", "beta"}));
   const ValueSpec statistics = StatisticsSpec(inputs[kX].shape[1], groups_);
   return std::vector<ValueSpec>{inputs[kX], statistics, statistics};
 }
 
 Result<std::vector<ValueSpec>> BatchNormApply::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(
+      CheckF32(inputs, {"x", "gamma", "beta", "mean", "variance"}));
   return std::vector<ValueSpec>{inputs[kX]};
 }
 
 Result<std::vector<ValueSpec>> BatchNormGrad::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(
+      CheckF32(inputs, {"x", "gamma", "mean", "variance", "grad_y"}));
   std::vector<ValueSpec> outputs = {PerChannel(inputs[kX]),
                                     PerChannel(inputs[kX])};
   if (with_grad_x_) outputs.push_back(inputs[kX]);
@@ -134,6 +142,8 @@ Result<std::vector<ValueSpec>> BatchNormGrad::Infer(
 
 Result<std::vector<ValueSpec>> BatchNormTrack::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(
+      inputs, {"mean", "variance", "running_mean", "running_variance"}));
   return std::vector<ValueSpec>{inputs[kRunningMean], inputs[kRunningVariance]};
 }
 

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
@@ -12,10 +14,11 @@ Result<std::vector<ValueSpec>> Bias::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[kX];
   const ValueSpec& bias = inputs[kBias];
-  if (x.dtype != DType::kF32 || x.shape.rank() < 2 || !IsF32(bias, 1) ||
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "bias"}));
+  if (x.shape.rank() < 2 || bias.shape.rank() != 1 ||
       x.shape[1] != bias.shape[0]) {
     return Status::Usage(fmt::format(
-        "needs f32 values [N, C, ...] and a bias [C] of the same C, got {} and "
+        "needs values [N, C, ...] and a bias [C] of the same C, got {} and "
         "{}",
         x.shape.ToString(), bias.shape.ToString()));
   }
@@ -33,20 +36,22 @@ void Bias::Gradient(GradientContext& context) const {
 
 Result<std::vector<ValueSpec>> BiasGrad::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32, false}};
 }
 
 void Bias::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.in_spec(kX);
-  kernels::BiasAdd(run.Rows(x), x.shape[1], x.shape.elements_from(2),
-                   c.In(kX).f32(), c.In(kBias).f32(), c.Out(0).f32(), c.kernel);
+  kernels::BiasAdd(run.Rows(x), x.shape[1], x.shape.elements_from(2), c.In(kX),
+                   c.In(kBias), c.Out(0), c.kernel);
 }
 
 void BiasGrad::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.in_spec(0);
-  kernels::BiasGrad(run.Rows(x), x.shape[1], x.shape.elements_from(2),
-                    c.In(0).f32(), c.Adds(0, run) ? c.Out(0).f32() : nullptr,
-                    c.Out(0).f32(), c.kernel);
+  const kernels::ConstTensor sum_so_far =
+      c.Adds(0, run) ? c.Out(0) : kernels::ConstTensor::None();
+  kernels::BiasGrad(run.Rows(x), x.shape[1], x.shape.elements_from(2), c.In(0),
+                    sum_so_far, c.Out(0), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -5,19 +5,20 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Commit::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec& state = inputs[kState];
-  const ValueSpec& next = inputs[kNext];
-  if (state.shape != next.shape || state.dtype != next.dtype) {
-    return Status::Usage(fmt::format(
-        "needs two values of one shape and type, got {} {} and {} {}",
-        state.shape.ToString(), DTypeName(state.dtype), next.shape.ToString(),
-        DTypeName(next.dtype)));
+  // A copy of bytes: any type, but the same.
+  TH_RETURN_IF_ERROR(CheckStored("next", inputs[kNext], inputs[kState].dtype));
+  if (inputs[kState].shape != inputs[kNext].shape) {
+    return Status::Usage(fmt::format("needs values of one shape, got {} and {}",
+                                     inputs[kState].shape.ToString(),
+                                     inputs[kNext].shape.ToString()));
   }
   return std::vector<ValueSpec>{};
 }

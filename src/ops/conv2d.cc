@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/conv2d.h"
 
-#include <fmt/format.h>
-
+#include "base/check.h"
 #include "ops/bound_op.h"
+#include "ops/conv_geometry.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
@@ -30,33 +31,8 @@ kernels::Conv2dShape Conv2d::ShapeOf(const ValueSpec& x,
 
 Result<std::vector<ValueSpec>> Conv2d::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec& x = inputs[kX];
-  const ValueSpec& w = inputs[kW];
-  if (!IsF32(x, 4) || !IsF32(w, 4) || x.shape[1] != w.shape[1]) {
-    return Status::Usage(fmt::format(
-        "needs f32 images [N, C, H, W] and weights [O, C, KH, KW] of the same "
-        "C, got {} {} and {} {}",
-        x.shape.ToString(), DTypeName(x.dtype), w.shape.ToString(),
-        DTypeName(w.dtype)));
-  }
-  // The upper limit keeps the sums of extents below from overflowing.
-  if (stride_ < 1 || padding_ < 0 || padding_ > (int64_t{1} << 32)) {
-    return Status::Usage(fmt::format(
-        "needs stride >= 1 and padding >= 0, got stride {} and padding {}",
-        stride_, padding_));
-  }
-  const kernels::Conv2dShape s = ShapeOf(x, w);
-  if (s.kernel_h < 1 || s.kernel_w < 1 ||
-      s.in_height + 2 * padding_ < s.kernel_h ||
-      s.in_width + 2 * padding_ < s.kernel_w) {
-    return Status::Usage(
-        fmt::format("kernel {} does not fit images {} with padding {}",
-                    w.shape.ToString(), x.shape.ToString(), padding_));
-  }
-  return std::vector<ValueSpec>{
-      {{x.shape[0], s.out_channels, s.out_height(), s.out_width()},
-       DType::kF32,
-       x.batched}};
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "w"}));
+  return ConvGeometry{stride_, padding_}.Infer(inputs[kX], inputs[kW]);
 }
 
 void Conv2d::Gradient(GradientContext& context) const {
@@ -88,7 +64,8 @@ Workspace Conv2d::Scratch(std::span<const ValueSpec> inputs,
 }
 
 Result<std::vector<ValueSpec>> Conv2dGradInput::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y", "w"}));
   return std::vector<ValueSpec>{x_};
 }
 
@@ -103,7 +80,8 @@ Workspace Conv2dGradInput::Scratch(std::span<const ValueSpec>,
 }
 
 Result<std::vector<ValueSpec>> Conv2dGradWeight::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "grad_y"}));
   return std::vector<ValueSpec>{w_};
 }
 

@@ -19,8 +19,10 @@ struct ConvGeometry {
   kernels::Conv2dShape ShapeOf(const ValueSpec& x, const ValueSpec& w) const;
   // Of one pass over the convolution's products.
   int64_t Flops(const ValueSpec& x, const ValueSpec& w) const;
-  // The convolution's own rules, for x as f32.
-  Result<std::vector<ValueSpec>> Infer(ValueSpec x, const ValueSpec& w) const;
+  // The rules for shapes, and y as f32. Whether x and w are stored as the op's
+  // kernel reads them is the op's to check.
+  Result<std::vector<ValueSpec>> Infer(const ValueSpec& x,
+                                       const ValueSpec& w) const;
 };
 
 // A multiply-add and a comparison for each element that a prologue makes.

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
@@ -16,9 +18,10 @@ Result<std::vector<ValueSpec>> Dropout::Infer(
         fmt::format("the rate must be in [0, 1), got {}", rate_));
   }
   const ValueSpec& x = inputs[0];
-  if (x.dtype != DType::kF32 || !x.batched) {
-    return Status::Usage(fmt::format("needs f32 values of a batch, got {} {}",
-                                     x.shape.ToString(), DTypeName(x.dtype)));
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
+  if (!x.batched) {
+    return Status::Usage(
+        fmt::format("needs values of a batch, got {}", x.shape.ToString()));
   }
   constexpr int64_t kMaxBlocks = int64_t{1} << 32;
   if (kernels::DropoutBlocks(x.shape[0], x.shape.elements_from(1)) >
@@ -52,7 +55,7 @@ void Dropout::Run(const BoundOp& c, const RunContext& run) const {
                     .stream = stream(),
                     .first = run.first,
                     .rate = rate()},
-                   c.In(0).f32(), c.Out(0).f32(), c.kernel);
+                   c.In(0), c.Out(0), c.kernel);
 }
 
 }  // namespace thimble::ops

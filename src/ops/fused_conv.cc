@@ -6,8 +6,10 @@
 #include <memory>
 #include <utility>
 
+#include "base/check.h"
 #include "ops/accumulate.h"
 #include "ops/norm_relu_conv.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
@@ -24,6 +26,8 @@ ValueId SumOfGroups(Emitter& emit, const std::string& name, ValueId gradients,
 
 Result<std::vector<ValueSpec>> FusedConv::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "gamma", "beta", "running_mean",
+                                       "running_variance", "w", "residual"}));
   auto normed = BatchNorm(norm_).Infer(inputs.subspan(0, 5));
   if (!normed.ok()) return normed.status();
   auto made = geometry_.Infer(inputs[kX], inputs[kW]);

@@ -5,22 +5,25 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "ops/batch_norm.h"
 #include "ops/bound_op.h"
 #include "ops/groups.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> ImageConv::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[kImages];
-  if (x.dtype != DType::kU8 || x.shape.rank() != 4 ||
-      scale_.size() != static_cast<size_t>(x.shape[1]) ||
+  TH_RETURN_IF_ERROR(CheckStored("images", x, DType::kU8));
+  TH_RETURN_IF_ERROR(CheckStored("w", inputs[kW], DType::kF32));
+  if (x.shape.rank() != 4 || scale_.size() != static_cast<size_t>(x.shape[1]) ||
       shift_.size() != scale_.size()) {
     return Status::Usage(fmt::format(
-        "needs u8 images [N, C, H, W] and a scale and shift for each channel, "
-        "got {} {} and [{}]",
-        x.shape.ToString(), DTypeName(x.dtype), scale_.size()));
+        "needs images [N, C, H, W] and a scale and shift for each channel, got "
+        "{} and [{}]",
+        x.shape.ToString(), scale_.size()));
   }
   auto made = geometry_.Infer(x, inputs[kW]);
   if (made.ok() && groups_ > 0) {
@@ -69,7 +72,9 @@ Workspace ImageConv::Scratch(std::span<const ValueSpec> inputs,
 }
 
 Result<std::vector<ValueSpec>> ImageConvGradWeight::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckStored("images", inputs[kImages], DType::kU8));
+  TH_RETURN_IF_ERROR(CheckStored("grad_y", inputs[kGradY], DType::kF32));
   return std::vector<ValueSpec>{w_};
 }
 

@@ -28,7 +28,7 @@ void ImageSlice::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.in_spec(0);
   kernels::NormalizeU8Slice(run.Rows(x), x.shape[1], x.shape.elements_from(2),
                             begin(), count(), c.In(0).u8(), scale().data(),
-                            shift().data(), c.Out(0).f32(), c.kernel);
+                            shift().data(), c.Out(0), c.kernel);
 }
 
 }  // namespace thimble::ops

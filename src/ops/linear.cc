@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
@@ -17,14 +19,14 @@ int64_t MatmulFlops(int64_t rows, const ValueSpec& w) {
 
 Result<std::vector<ValueSpec>> Linear::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "w"}));
   const ValueSpec& x = inputs[kX];
   const ValueSpec& w = inputs[kW];
-  if (!IsF32(x, 2) || !IsF32(w, 2) || x.shape[1] != w.shape[1]) {
+  if (x.shape.rank() != 2 || w.shape.rank() != 2 || x.shape[1] != w.shape[1]) {
     return Status::Usage(fmt::format(
-        "needs f32 rows [N, I] and weights [O, I] of the same I, got {} {} and "
-        "{} {}; flatten images first",
-        x.shape.ToString(), DTypeName(x.dtype), w.shape.ToString(),
-        DTypeName(w.dtype)));
+        "needs rows [N, I] and weights [O, I] of the same I, got {} and {}; "
+        "flatten images first",
+        x.shape.ToString(), w.shape.ToString()));
   }
   return std::vector<ValueSpec>{
       {{x.shape[0], w.shape[0]}, DType::kF32, x.batched}};
@@ -57,6 +59,7 @@ Workspace Linear::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> LinearGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y", "w", "other"}));
   return std::vector<ValueSpec>{{{inputs[kGradY].shape[0], inputs[kW].shape[1]},
                                  DType::kF32,
                                  inputs[kGradY].batched}};
@@ -74,6 +77,7 @@ Workspace LinearGradInput::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> LinearGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "grad_y"}));
   return std::vector<ValueSpec>{
       {{inputs[kGradY].shape[1], inputs[kX].shape[1]}, DType::kF32, false}};
 }
@@ -89,30 +93,22 @@ Workspace LinearGradWeight::Scratch(std::span<const ValueSpec>,
 }
 
 void Linear::Run(const BoundOp& c, const RunContext& run) const {
-  const kernels::LinearShape shape{c.in_spec(kW).shape[1],
-                                   c.in_spec(kW).shape[0]};
-  kernels::LinearForward(shape, run.Rows(c.in_spec(kX)), c.In(kX).f32(),
-                         c.In(kW).f32(), c.Out(0).f32(), c.kernel);
+  kernels::LinearForward(LinearShapeOf(c.in_spec(kW)), run.Rows(c.in_spec(kX)),
+                         c.In(kX), c.In(kW), {c.Out(0)}, c.kernel);
 }
 
 void LinearGradInput::Run(const BoundOp& c, const RunContext& run) const {
-  const kernels::LinearShape shape{c.in_spec(kW).shape[1],
-                                   c.in_spec(kW).shape[0]};
-  const kernels::LinearTarget grad_x{c.Out(0).f32(),
-                                     with_other_ ? c.In(kOther).f32() : nullptr};
-  kernels::LinearGradInput(shape, run.Rows(c.in_spec(kGradY)),
-                           c.In(kGradY).f32(), c.In(kW).f32(), grad_x,
-                           c.kernel);
+  kernels::LinearGradInput(
+      LinearShapeOf(c.in_spec(kW)), run.Rows(c.in_spec(kGradY)), c.In(kGradY),
+      c.In(kW), {.to = c.Out(0), .addend = c.InOrNone(kOther)}, c.kernel);
 }
 
 void LinearGradWeight::Run(const BoundOp& c, const RunContext& run) const {
-  const kernels::LinearShape shape{c.out_spec(0).shape[1],
-                                   c.out_spec(0).shape[0]};
-  kernels::LinearGradWeight(
-      shape, run.Rows(c.in_spec(kX)), c.In(kX).f32(), c.In(kGradY).f32(),
-      {.data = c.Out(0).f32(),
-       .addend = c.Adds(0, run) ? c.Out(0).f32() : nullptr},
-      c.kernel);
+  kernels::LinearTarget grad_w{c.Out(0)};
+  if (c.Adds(0, run)) grad_w.addend = c.Out(0);
+  kernels::LinearGradWeight(LinearShapeOf(c.out_spec(0)),
+                            run.Rows(c.in_spec(kX)), c.In(kX), c.In(kGradY),
+                            grad_w, c.kernel);
 }
 
 }  // namespace thimble::ops

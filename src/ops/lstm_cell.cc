@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "kernels/lstm/lstm.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
@@ -17,11 +19,11 @@ constexpr int64_t kBackwardFlops = 28;
 void RunCell(const BoundOp& c, const RunContext& run, const LstmCell& cell) {
   kernels::LstmCell(
       {run.Rows(c.in_spec(LstmCell::kZ)), c.out_spec(0).shape[1]},
-      {.z = c.In(LstmCell::kZ).f32(),
-       .c_before = cell.recurrent() ? c.In(LstmCell::kCBefore).f32() : nullptr,
+      {.z = c.In(LstmCell::kZ),
+       .c_before = cell.recurrent() ? c.In(LstmCell::kCBefore)
+                                    : kernels::ConstTensor::None(),
        .forget_offset = cell.forget_offset()},
-      {.h = c.Out(0).f32(), .c = c.Out(1).f32(), .gates = c.OutOrNone(2).f32()},
-      c.kernel);
+      {.h = c.Out(0), .c = c.Out(1), .gates = c.OutOrNone(2)}, c.kernel);
 }
 
 }  // namespace
@@ -29,13 +31,13 @@ void RunCell(const BoundOp& c, const RunContext& run, const LstmCell& cell) {
 Result<std::vector<ValueSpec>> LstmCell::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& z = inputs[kZ];
-  if (!IsF32(z, 2) || z.shape[1] % 4 != 0) {
-    return Status::Usage(fmt::format("needs f32 gates [N, 4H], got {} {}",
-                                     z.shape.ToString(), DTypeName(z.dtype)));
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"z", "c_before"}));
+  if (z.shape.rank() != 2 || z.shape[1] % 4 != 0) {
+    return Status::Usage(
+        fmt::format("needs gates [N, 4H], got {}", z.shape.ToString()));
   }
   const ValueSpec state{{z.shape[0], z.shape[1] / 4}, DType::kF32, z.batched};
-  if (recurrent_ &&
-      (!IsF32(inputs[kCBefore], 2) || inputs[kCBefore].shape != state.shape)) {
+  if (recurrent_ && inputs[kCBefore].shape != state.shape) {
     return Status::Usage(fmt::format("gates {} need a state {}, got {}",
                                      z.shape.ToString(), state.shape.ToString(),
                                      inputs[kCBefore].shape.ToString()));
@@ -109,6 +111,13 @@ std::optional<uint32_t> LstmCellGrad::c_before() const {
 
 Result<std::vector<ValueSpec>> LstmCellGrad::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckStored("gates", inputs[0], DType::kF32));
+  const std::pair<const char*, std::optional<uint32_t>> optional[] = {
+      {"grad_h", grad_h()}, {"grad_c", grad_c()}, {"c_before", c_before()}};
+  for (const auto& [what, input] : optional) {
+    if (!input.has_value()) continue;
+    TH_RETURN_IF_ERROR(CheckStored(what, inputs[*input], DType::kF32));
+  }
   std::vector<ValueSpec> outputs = {inputs[0]};
   if (recurrent_) outputs.push_back(inputs[*c_before()]);
   return outputs;
@@ -142,18 +151,16 @@ void LstmCellTrain::Run(const BoundOp& c, const RunContext& run) const {
 }
 
 void LstmCellGrad::Run(const BoundOp& c, const RunContext& run) const {
-  const auto given = [&c](std::optional<uint32_t> input) -> const float* {
-    return input.has_value() ? c.In(*input).f32() : nullptr;
+  const auto given = [&c](std::optional<uint32_t> input) {
+    return input.has_value() ? c.In(*input) : kernels::ConstTensor::None();
   };
-  kernels::LstmCellGrad(
-      {run.Rows(c.in_spec(0)), c.in_spec(0).shape[1] / 4},
-      {.gates = c.In(0).f32(),
-       .c_before = given(c_before()),
-       .grad_h = given(grad_h()),
-       .grad_c = given(grad_c())},
-      {.grad_z = c.Out(0).f32(),
-       .grad_c_before = c.outputs.size() > 1 ? c.Out(1).f32() : nullptr},
-      c.kernel);
+  kernels::LstmCellGrad({run.Rows(c.in_spec(0)), c.in_spec(0).shape[1] / 4},
+                        {.gates = c.In(0),
+                         .c_before = given(c_before()),
+                         .grad_h = given(grad_h()),
+                         .grad_c = given(grad_c())},
+                        {.grad_z = c.Out(0), .grad_c_before = c.OutOrNone(1)},
+                        c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/matmul/matmul.h"
 #include "ops/bound_op.h"
 #include "ops/linear.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
@@ -47,14 +49,15 @@ void EmitGradInput(GradientContext& context, const char* suffix, size_t k,
 
 Result<std::vector<ValueSpec>> LstmGates::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "w_x", "bias", "h", "w_h"}));
   const ValueSpec& x = inputs[kX];
   const ValueSpec& w_x = inputs[kWeightX];
   const ValueSpec& bias = inputs[kBias];
-  if (!IsF32(x, 2) || !IsF32(w_x, 2) || !IsF32(bias, 1) ||
+  if (x.shape.rank() != 2 || w_x.shape.rank() != 2 || bias.shape.rank() != 1 ||
       x.shape[1] != w_x.shape[1] || w_x.shape[0] % 4 != 0 ||
       bias.shape[0] != w_x.shape[0]) {
     return Status::Usage(fmt::format(
-        "needs f32 rows [N, I], weights [4H, I] and a bias [4H], got {}, {} "
+        "needs rows [N, I], weights [4H, I] and a bias [4H], got {}, {} "
         "and {}",
         x.shape.ToString(), w_x.shape.ToString(), bias.shape.ToString()));
   }
@@ -62,9 +65,9 @@ Result<std::vector<ValueSpec>> LstmGates::Infer(
   if (recurrent_) {
     const ValueSpec& h = inputs[kH];
     const ValueSpec& w_h = inputs[kWeightH];
-    if (!IsF32(h, 2) || !IsF32(w_h, 2) || h.shape[0] != x.shape[0] ||
-        h.shape[1] != hidden || w_h.shape[0] != 4 * hidden ||
-        w_h.shape[1] != hidden) {
+    if (h.shape.rank() != 2 || w_h.shape.rank() != 2 ||
+        h.shape[0] != x.shape[0] || h.shape[1] != hidden ||
+        w_h.shape[0] != 4 * hidden || w_h.shape[1] != hidden) {
       return Status::Usage(fmt::format(
           "needs a state [{}, {}] and weights [{}, {}] for it, got {} and {}",
           x.shape[0], hidden, 4 * hidden, hidden, h.shape.ToString(),
@@ -122,6 +125,10 @@ Workspace LstmGates::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> LstmGatesGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
+  const std::span<const ValueSpec> sums = inputs.subspan(first_sum());
+  TH_RETURN_IF_ERROR(CheckF32(inputs.first(first_sum()), {"x", "grad_z", "h"}));
+  TH_RETURN_IF_ERROR(CheckF32(
+      sums, {"sum of grad_w_x", "sum of grad_bias", "sum of grad_w_h"}));
   const int64_t gates = inputs[kGradZ].shape[1];
   std::vector<ValueSpec> outputs = {
       {{gates, inputs[kX].shape[1]}, DType::kF32, false},
@@ -160,32 +167,29 @@ Workspace LstmGatesGradWeight::Scratch(
 void LstmGates::Run(const BoundOp& c, const RunContext& run) const {
   const int64_t rows = run.Rows(c.in_spec(kX));
   const kernels::LinearShape x = LinearShapeOf(c.in_spec(kWX));
-  float* z = c.Out(0).f32();
-  kernels::LinearForward(x, rows, c.In(kX).f32(), c.In(kWX).f32(), z, c.kernel);
+  const kernels::Tensor z = c.Out(0);
+  kernels::LinearForward(x, rows, c.In(kX), c.In(kWX), {z}, c.kernel);
   if (recurrent()) {
-    kernels::LinearForward(LinearShapeOf(c.in_spec(kWH)), rows, c.In(kH).f32(),
-                           c.In(kWH).f32(), kernels::LinearTarget{z, z},
-                           c.kernel);
+    kernels::LinearForward(LinearShapeOf(c.in_spec(kWH)), rows, c.In(kH),
+                           c.In(kWH), {.to = z, .addend = z}, c.kernel);
   }
-  kernels::BiasAdd(rows, x.out, 1, z, c.In(kBias).f32(), z, c.kernel);
+  kernels::BiasAdd(rows, x.out, 1, z, c.In(kBias), z, c.kernel);
 }
 
 void LstmGatesGradWeight::Run(const BoundOp& c, const RunContext& run) const {
   const auto target = [&](size_t output) {
-    return kernels::LinearTarget{
-        c.Out(output).f32(),
-        accumulate() ? c.In(first_sum() + output).f32() : nullptr};
+    return kernels::LinearTarget{.to = c.Out(output),
+                                 .addend = c.InOrNone(first_sum() + output)};
   };
   const int64_t rows = run.Rows(c.in_spec(kX));
   const kernels::LinearShape x = LinearShapeOf(c.out_spec(0));
-  const float* grad_z = c.In(kGradZ).f32();
+  const kernels::ConstTensor grad_z = c.In(kGradZ);
   const kernels::LinearTarget grad_bias = target(1);
-  kernels::LinearGradWeight(x, rows, c.In(kX).f32(), grad_z, target(0),
-                            c.kernel);
-  kernels::BiasGrad(rows, x.out, 1, grad_z, grad_bias.addend, grad_bias.data,
+  kernels::LinearGradWeight(x, rows, c.In(kX), grad_z, target(0), c.kernel);
+  kernels::BiasGrad(rows, x.out, 1, grad_z, grad_bias.addend, grad_bias.to,
                     c.kernel);
   if (!recurrent()) return;
-  kernels::LinearGradWeight(LinearShapeOf(c.out_spec(2)), rows, c.In(kH).f32(),
+  kernels::LinearGradWeight(LinearShapeOf(c.out_spec(2)), rows, c.In(kH),
                             grad_z, target(2), c.kernel);
 }
 

@@ -3,16 +3,19 @@
 
 #include <memory>
 
+#include "base/check.h"
 #include "kernels/norm/norm.h"
 #include "ops/batch_norm.h"
 #include "ops/bound_op.h"
 #include "ops/groups.h"
 #include "ops/norm_vectors.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Moments::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
   std::vector<ValueSpec> outputs;
   AddStatistics(inputs[0].shape[1], groups_, outputs);
   return outputs;
@@ -20,6 +23,8 @@ Result<std::vector<ValueSpec>> Moments::Infer(
 
 Result<std::vector<ValueSpec>> NormReluConv::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(
+      inputs, {"x", "mean", "variance", "gamma", "beta", "w", "residual"}));
   auto made = geometry_.Infer(inputs[kX], inputs[kW]);
   if (made.ok() && with_moments_) {
     AddStatistics(inputs[kW].shape[0], GroupsOf(inputs[kMean]), *made);
@@ -51,7 +56,9 @@ Workspace NormReluConv::Scratch(std::span<const ValueSpec> inputs,
 }
 
 Result<std::vector<ValueSpec>> NormReluConvGradWeight::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(
+      CheckF32(inputs, {"x", "mean", "variance", "gamma", "beta", "grad_y"}));
   return std::vector<ValueSpec>{w_};
 }
 
@@ -75,6 +82,8 @@ Workspace NormReluConvGradWeight::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> NormReluConvGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(
+      inputs, {"grad_y", "w", "x", "mean", "variance", "gamma", "beta"}));
   std::vector<ValueSpec> outputs = {inputs[kX]};
   AddStatistics(inputs[kX].shape[1], GroupsOf(inputs[kMean]), outputs);
   return outputs;
@@ -108,6 +117,8 @@ Workspace NormGrad::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> NormGrad::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad", "x", "mean", "variance", "gamma",
+                                       "grad_gamma", "grad_beta", "other"}));
   return std::vector<ValueSpec>{inputs[kX]};
 }
 

@@ -3,15 +3,18 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 namespace {
 
 Result<ValueSpec> PooledSpec(const ValueSpec& x, const Window& window) {
-  if (!IsF32(x, 4)) {
-    return Status::Usage(fmt::format("needs f32 images [N, C, H, W], got {} {}",
-                                     x.shape.ToString(), DTypeName(x.dtype)));
+  TH_RETURN_IF_ERROR(CheckStored("x", x, DType::kF32));
+  if (x.shape.rank() != 4) {
+    return Status::Usage(
+        fmt::format("needs images [N, C, H, W], got {}", x.shape.ToString()));
   }
   if (window.kernel < 1 || window.kernel > kernels::kMaxPoolKernel ||
       window.stride < 1 || window.padding < 0 ||
@@ -77,7 +80,9 @@ int64_t MaxPool::Flops(std::span<const ValueSpec>,
 }
 
 Result<std::vector<ValueSpec>> MaxPoolGrad::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckStored("winner", inputs[kWinner], DType::kU8));
+  TH_RETURN_IF_ERROR(CheckStored("grad_y", inputs[kGradY], DType::kF32));
   return std::vector<ValueSpec>{x_};
 }
 
@@ -102,16 +107,18 @@ int64_t AveragePool::Flops(std::span<const ValueSpec>,
 }
 
 Result<std::vector<ValueSpec>> AveragePoolGrad::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{x_};
 }
 
 Result<std::vector<ValueSpec>> GlobalAveragePool::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[0];
-  if (!IsF32(x, 4)) {
-    return Status::Usage(fmt::format("needs f32 images [N, C, H, W], got {} {}",
-                                     x.shape.ToString(), DTypeName(x.dtype)));
+  TH_RETURN_IF_ERROR(CheckStored("x", x, DType::kF32));
+  if (x.shape.rank() != 4) {
+    return Status::Usage(
+        fmt::format("needs images [N, C, H, W], got {}", x.shape.ToString()));
   }
   return std::vector<ValueSpec>{
       {{x.shape[0], x.shape[1]}, DType::kF32, x.batched}};
@@ -126,46 +133,47 @@ void GlobalAveragePool::Gradient(GradientContext& context) const {
 }
 
 Result<std::vector<ValueSpec>> GlobalAveragePoolGrad::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{x_};
 }
 
 void MaxPool::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = PoolShapeOf(c.in_spec(0), window());
   uint8_t* winner = c.outputs.size() > 1 ? c.Out(1).u8() : nullptr;
-  kernels::MaxPool(shape, run.Rows(c.in_spec(0)), c.In(0).f32(), c.Out(0).f32(),
-                   winner, c.kernel);
+  kernels::MaxPool(shape, run.Rows(c.in_spec(0)), c.In(0), c.Out(0), winner,
+                   c.kernel);
 }
 
 void MaxPoolGrad::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = PoolShapeOf(c.out_spec(0), window());
   kernels::MaxPoolGrad(shape, run.Rows(c.in_spec(kWinner)), c.In(kWinner).u8(),
-                       c.In(kGradY).f32(), c.Out(0).f32(), c.kernel);
+                       c.In(kGradY), c.Out(0), c.kernel);
 }
 
 void AveragePool::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = PoolShapeOf(c.in_spec(0), window());
-  kernels::AveragePool(shape, run.Rows(c.in_spec(0)), c.In(0).f32(),
-                       c.Out(0).f32(), c.kernel);
+  kernels::AveragePool(shape, run.Rows(c.in_spec(0)), c.In(0), c.Out(0),
+                       c.kernel);
 }
 
 void AveragePoolGrad::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = PoolShapeOf(c.out_spec(0), window());
-  kernels::AveragePoolGrad(shape, run.Rows(c.in_spec(0)), c.In(0).f32(),
-                           c.Out(0).f32(), c.kernel);
+  kernels::AveragePoolGrad(shape, run.Rows(c.in_spec(0)), c.In(0), c.Out(0),
+                           c.kernel);
 }
 
 void GlobalAveragePool::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.in_spec(0);
   kernels::GlobalAveragePool(run.Rows(x), x.shape[1], x.shape.elements_from(2),
-                             c.In(0).f32(), c.Out(0).f32(), c.kernel);
+                             c.In(0), c.Out(0), c.kernel);
 }
 
 void GlobalAveragePoolGrad::Run(const BoundOp& c, const RunContext& run) const {
   const ValueSpec& x = c.out_spec(0);
   kernels::GlobalAveragePoolGrad(run.Rows(x), x.shape[1],
-                                 x.shape.elements_from(2), c.In(0).f32(),
-                                 c.Out(0).f32(), c.kernel);
+                                 x.shape.elements_from(2), c.In(0), c.Out(0),
+                                 c.kernel);
 }
 
 }  // namespace thimble::ops

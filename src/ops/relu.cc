@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/relu.h"
 
-#include <fmt/format.h>
-
+#include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Relu::Infer(
     std::span<const ValueSpec> inputs) const {
-  if (inputs[0].dtype != DType::kF32) {
-    return Status::Usage(fmt::format("needs f32 values, got {} {}",
-                                     inputs[0].shape.ToString(),
-                                     DTypeName(inputs[0].dtype)));
-  }
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
   return std::vector<ValueSpec>{inputs[0]};
 }
 
@@ -45,6 +41,7 @@ void Relu::Gradient(GradientContext& context) const {
 
 Result<std::vector<ValueSpec>> ReluWithMask::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
   ValueSpec mask = inputs[0];
   mask.dtype = DType::kBit;
   return std::vector<ValueSpec>{inputs[0], mask};
@@ -52,32 +49,34 @@ Result<std::vector<ValueSpec>> ReluWithMask::Infer(
 
 Result<std::vector<ValueSpec>> ReluGradFromOutput::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"y", "grad_y"}));
   return std::vector<ValueSpec>{inputs[kGradY]};
 }
 
 Result<std::vector<ValueSpec>> ReluGradFromMask::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckStored("mask", inputs[kMask], DType::kBit));
+  TH_RETURN_IF_ERROR(CheckStored("grad_y", inputs[kGradY], DType::kF32));
   return std::vector<ValueSpec>{inputs[kGradY]};
 }
 
 void Relu::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::Relu(run.Elements(c.in_spec(0)), c.In(0).f32(), c.Out(0).f32(),
-                c.kernel);
+  kernels::Relu(run.Elements(c.in_spec(0)), c.In(0), c.Out(0), c.kernel);
 }
 
 void ReluWithMask::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::ReluWithMask(run.Elements(c.in_spec(0)), c.In(0).f32(),
-                        c.Out(0).f32(), c.Out(1).bits(), c.kernel);
+  kernels::ReluWithMask(run.Elements(c.in_spec(0)), c.In(0), c.Out(0),
+                        c.Out(1).bits(), c.kernel);
 }
 
 void ReluGradFromOutput::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::ReluGradFromOutput(run.Elements(c.in_spec(kY)), c.In(kY).f32(),
-                              c.In(kGradY).f32(), c.Out(0).f32(), c.kernel);
+  kernels::ReluGradFromOutput(run.Elements(c.in_spec(kY)), c.In(kY),
+                              c.In(kGradY), c.Out(0), c.kernel);
 }
 
 void ReluGradFromMask::Run(const BoundOp& c, const RunContext& run) const {
   kernels::ReluGradFromMask(run.Elements(c.in_spec(kMask)), c.In(kMask).bits(),
-                            c.In(kGradY).f32(), c.Out(0).f32(), c.kernel);
+                            c.In(kGradY), c.Out(0), c.kernel);
 }
 
 }  // namespace thimble::ops

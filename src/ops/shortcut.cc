@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
@@ -18,9 +20,10 @@ kernels::ShortcutShape Shortcut::ShapeOf(const ValueSpec& x) const {
 Result<std::vector<ValueSpec>> Shortcut::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[0];
-  if (!IsF32(x, 4) || stride_ < 1 || out_channels_ < 1) {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
+  if (x.shape.rank() != 4 || stride_ < 1 || out_channels_ < 1) {
     return Status::Usage(fmt::format(
-        "needs f32 images [N, C, H, W], stride >= 1 and a channel out, got "
+        "needs images [N, C, H, W], stride >= 1 and a channel out, got "
         "{}, stride {} and {} channels",
         x.shape.ToString(), stride_, out_channels_));
   }
@@ -40,19 +43,19 @@ void Shortcut::Gradient(GradientContext& context) const {
 }
 
 Result<std::vector<ValueSpec>> ShortcutGrad::Infer(
-    std::span<const ValueSpec>) const {
+    std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{x_};
 }
 
 void Shortcut::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = ShapeOf(c.in_spec(0));
-  kernels::Shortcut(shape, run.Rows(c.in_spec(0)), c.In(0).f32(),
-                    c.Out(0).f32(), c.kernel);
+  kernels::Shortcut(shape, run.Rows(c.in_spec(0)), c.In(0), c.Out(0), c.kernel);
 }
 
 void ShortcutGrad::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::ShortcutGrad(shape_, run.Rows(c.in_spec(0)), c.In(0).f32(),
-                        c.Out(0).f32(), c.kernel);
+  kernels::ShortcutGrad(shape_, run.Rows(c.in_spec(0)), c.In(0), c.Out(0),
+                        c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "graph/op.h"
-#include "kernels/layout/layout.h"
+#include "kernels/shortcut/shortcut.h"
 
 namespace thimble::ops {
 

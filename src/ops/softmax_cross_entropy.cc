@@ -3,23 +3,32 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "kernels/softmax/softmax.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
+namespace {
+
+// Of the loss and of its gradient, which read the same.
+Status CheckRows(const ValueSpec& logits, const ValueSpec& labels) {
+  TH_RETURN_IF_ERROR(CheckStored("logits", logits, DType::kF32));
+  TH_RETURN_IF_ERROR(CheckStored("labels", labels, DType::kI32));
+  if (logits.shape.rank() != 2 || labels.shape.rank() != 1 ||
+      labels.shape[0] != logits.shape[0]) {
+    return Status::Usage(fmt::format(
+        "needs logits [N, K] and labels [N] of the same N, got {} and {}",
+        logits.shape.ToString(), labels.shape.ToString()));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
 
 Result<std::vector<ValueSpec>> SoftmaxCrossEntropy::Infer(
     std::span<const ValueSpec> inputs) const {
-  const ValueSpec& logits = inputs[kLogits];
-  const ValueSpec& labels = inputs[kLabels];
-  if (!IsF32(logits, 2) || labels.dtype != DType::kI32 ||
-      labels.shape.rank() != 1 || labels.shape[0] != logits.shape[0]) {
-    return Status::Usage(fmt::format(
-        "needs f32 logits [N, K] and i32 labels [N] of the same N, got {} {} "
-        "and {} {}",
-        logits.shape.ToString(), DTypeName(logits.dtype),
-        labels.shape.ToString(), DTypeName(labels.dtype)));
-  }
+  TH_RETURN_IF_ERROR(CheckRows(inputs[kLogits], inputs[kLabels]));
   return std::vector<ValueSpec>{{{1}, DType::kF32, false},
                                 {{1}, DType::kI32, false}};
 }
@@ -47,23 +56,23 @@ Workspace SoftmaxCrossEntropy::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> SoftmaxCrossEntropyGrad::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(CheckRows(inputs[kLogits], inputs[kLabels]));
   return std::vector<ValueSpec>{inputs[kLogits]};
 }
 
 void SoftmaxCrossEntropy::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::SoftmaxCrossEntropy(run.Rows(c.in_spec(kLogits)),
-                               c.in_spec(kLogits).shape[1], c.In(kLogits).f32(),
-                               c.In(kLabels).i32(), c.Out(0).f32(),
-                               c.Out(1).i32(), c.kernel);
+  kernels::SoftmaxCrossEntropy(
+      run.Rows(c.in_spec(kLogits)), c.in_spec(kLogits).shape[1], c.In(kLogits),
+      c.In(kLabels).i32(), c.Out(0).f32(), c.Out(1).i32(), c.kernel);
 }
 
 void SoftmaxCrossEntropyGrad::Run(const BoundOp& c,
                                   const RunContext& run) const {
   // The step's loss is the mean over all of its microbatches.
   kernels::SoftmaxCrossEntropyGrad(
-      run.Rows(c.in_spec(kLogits)), c.in_spec(kLogits).shape[1],
-      c.In(kLogits).f32(), c.In(kLabels).i32(),
-      1.0f / static_cast<float>(run.images), c.Out(0).f32(), c.kernel);
+      run.Rows(c.in_spec(kLogits)), c.in_spec(kLogits).shape[1], c.In(kLogits),
+      c.In(kLabels).i32(), 1.0f / static_cast<float>(run.images), c.Out(0),
+      c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/two_pass_grad.h"
 
+#include "base/check.h"
 #include "kernels/conv/conv.h"
 #include "kernels/norm/norm.h"
 #include "ops/batch_norm.h"
 #include "ops/bound_op.h"
 #include "ops/groups.h"
 #include "ops/norm_vectors.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
@@ -37,6 +39,9 @@ Workspace NormReluConvGradSums::Scratch(
 
 Result<std::vector<ValueSpec>> NormReluConvGradRest::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(
+      CheckF32(inputs, {"grad_y", "w", "x", "mean", "variance", "gamma", "beta",
+                        "grad_gamma", "grad_beta", "other"}));
   return std::vector<ValueSpec>{inputs[kX]};
 }
 

@@ -5,8 +5,10 @@
 
 #include <cmath>
 
+#include "base/check.h"
 #include "kernels/update/update.h"
 #include "ops/bound_op.h"
+#include "ops/storage.h"
 
 namespace thimble {
 namespace optim {
@@ -57,14 +59,13 @@ class SgdOptimizer final : public Optimizer {
 
 Result<std::vector<ValueSpec>> SgdUpdate::Infer(
     std::span<const ValueSpec> inputs) const {
+  TH_RETURN_IF_ERROR(
+      ops::CheckF32(inputs, {"parameter", "gradient", "velocity"}));
   for (const ValueSpec& other : inputs) {
-    if (other.shape != inputs[kParameter].shape || other.dtype != DType::kF32) {
-      return Status::Usage(
-          fmt::format("needs f32 values of one shape, got {} {} and {} {}",
-                      inputs[kParameter].shape.ToString(),
-                      DTypeName(inputs[kParameter].dtype),
-                      other.shape.ToString(), DTypeName(other.dtype)));
-    }
+    if (other.shape == inputs[kParameter].shape) continue;
+    return Status::Usage(fmt::format("needs values of one shape, got {} and {}",
+                                     inputs[kParameter].shape.ToString(),
+                                     other.shape.ToString()));
   }
   return std::vector<ValueSpec>{};
 }
@@ -78,8 +79,8 @@ void SgdUpdate::Run(const BoundOp& op, const RunContext& run) const {
                       .momentum = options_.momentum,
                       .weight_decay = options_.weight_decay,
                       .nesterov = options_.nesterov},
-                     op.Mutable(kParameter).f32(), op.In(kGradient).f32(),
-                     velocity.f32(), op.kernel);
+                     op.Mutable(kParameter), op.In(kGradient), velocity,
+                     op.kernel);
 }
 
 }  // namespace optim

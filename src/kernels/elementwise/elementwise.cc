@@ -197,45 +197,60 @@ void ForBlocks(int64_t n, const KernelContext& context, const F& run) {
 
 }  // namespace
 
-void Add(int64_t n, const float* a, const float* b, float* y,
+void Add(int64_t n, ConstTensor a, ConstTensor b, Tensor y,
          const KernelContext& context) {
+  const float* a_f32 = a.f32();
+  const float* b_f32 = b.f32();
+  float* y_f32 = y.f32();
   const auto run = THIMBLE_DISPATCH(AddRange).Get();
-  ForBlocks(n, context,
-            [&](int64_t i, size_t count) { run(count, a + i, b + i, y + i); });
+  ForBlocks(n, context, [&](int64_t i, size_t count) {
+    run(count, a_f32 + i, b_f32 + i, y_f32 + i);
+  });
 }
 
-void Relu(int64_t n, const float* x, float* y, const KernelContext& context) {
+void Relu(int64_t n, ConstTensor x, Tensor y, const KernelContext& context) {
+  const float* x_f32 = x.f32();
+  float* y_f32 = y.f32();
   const auto run = THIMBLE_DISPATCH(ReluRange).Get();
   ForBlocks(n, context,
-            [&](int64_t i, size_t count) { run(count, x + i, y + i); });
+            [&](int64_t i, size_t count) { run(count, x_f32 + i, y_f32 + i); });
 }
 
-void ReluWithMask(int64_t n, const float* x, float* y, uint8_t* mask,
+void ReluWithMask(int64_t n, ConstTensor x, Tensor y, uint8_t* mask,
                   const KernelContext& context) {
+  const float* x_f32 = x.f32();
+  float* y_f32 = y.f32();
   const auto run = THIMBLE_DISPATCH(ReluWithMaskRange).Get();
   ForBlocks(n, context, [&](int64_t i, size_t count) {
-    run(count, x + i, y + i, mask + i / 8);
+    run(count, x_f32 + i, y_f32 + i, mask + i / 8);
   });
 }
 
-void ReluGradFromOutput(int64_t n, const float* y, const float* grad_y,
-                        float* grad_x, const KernelContext& context) {
+void ReluGradFromOutput(int64_t n, ConstTensor y, ConstTensor grad_y,
+                        Tensor grad_x, const KernelContext& context) {
+  const float* y_f32 = y.f32();
+  const float* grad_y_f32 = grad_y.f32();
+  float* grad_x_f32 = grad_x.f32();
   const auto run = THIMBLE_DISPATCH(ReluGradRange).Get();
   ForBlocks(n, context, [&](int64_t i, size_t count) {
-    run(count, y + i, grad_y + i, grad_x + i);
+    run(count, y_f32 + i, grad_y_f32 + i, grad_x_f32 + i);
   });
 }
 
-void ReluGradFromMask(int64_t n, const uint8_t* mask, const float* grad_y,
-                      float* grad_x, const KernelContext& context) {
+void ReluGradFromMask(int64_t n, const uint8_t* mask, ConstTensor grad_y,
+                      Tensor grad_x, const KernelContext& context) {
+  const float* grad_y_f32 = grad_y.f32();
+  float* grad_x_f32 = grad_x.f32();
   const auto run = THIMBLE_DISPATCH(ReluGradFromMaskRange).Get();
   ForBlocks(n, context, [&](int64_t i, size_t count) {
-    run(count, mask + i / 8, grad_y + i, grad_x + i);
+    run(count, mask + i / 8, grad_y_f32 + i, grad_x_f32 + i);
   });
 }
 
 void Dropout(int64_t images, int64_t elements, const DropoutMask& mask,
-             const float* x, float* y, const KernelContext& context) {
+             ConstTensor x, Tensor y, const KernelContext& context) {
+  const float* x_f32 = x.f32();
+  float* y_f32 = y.f32();
   const auto run = THIMBLE_DISPATCH(DropoutGroupOf).Get();
   constexpr auto kGroup = static_cast<int64_t>(kDropoutGroup);
   const int64_t groups = (elements + kGroup - 1) / kGroup;
@@ -248,34 +263,37 @@ void Dropout(int64_t images, int64_t elements, const DropoutMask& mask,
                                 static_cast<int64_t>(kDropoutBlocks);
           const int64_t at = image * elements + first;
           run(mask, static_cast<uint32_t>(block),
-              static_cast<size_t>(std::min(kGroup, elements - first)), x + at,
-              y + at);
+              static_cast<size_t>(std::min(kGroup, elements - first)),
+              x_f32 + at, y_f32 + at);
         }
       });
 }
 
 void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,
                  const uint8_t* x, const float* scale, const float* shift,
-                 float* y, const KernelContext& context) {
+                 Tensor y, const KernelContext& context) {
+  float* y_f32 = y.f32();
   const auto run = THIMBLE_DISPATCH(NormalizeU8Plane).Get();
-  context.pool->ParallelFor(images * channels, [&](int64_t begin, int64_t end,
-                                                   int) {
-    for (int64_t plane = begin; plane < end; ++plane) {
-      run(static_cast<size_t>(pixels), x + plane * pixels,
-          scale[plane % channels], shift[plane % channels], y + plane * pixels);
-    }
-  });
+  context.pool->ParallelFor(
+      images * channels, [&](int64_t begin, int64_t end, int) {
+        for (int64_t plane = begin; plane < end; ++plane) {
+          run(static_cast<size_t>(pixels), x + plane * pixels,
+              scale[plane % channels], shift[plane % channels],
+              y_f32 + plane * pixels);
+        }
+      });
 }
 
 void NormalizeU8Slice(int64_t images, int64_t channels, int64_t pixels,
                       int64_t begin, int64_t count, const uint8_t* x,
-                      const float* scale, const float* shift, float* y,
+                      const float* scale, const float* shift, Tensor y,
                       const KernelContext& context) {
+  float* y_f32 = y.f32();
   const auto run = THIMBLE_DISPATCH(NormalizeU8Plane).Get();
   context.pool->ParallelFor(images, [&](int64_t first, int64_t last, int) {
     for (int64_t image = first; image < last; ++image) {
       const uint8_t* from = x + image * channels * pixels;
-      float* to = y + image * count;
+      float* to = y_f32 + image * count;
       // The parts of the slice that lie in one channel each.
       for (int64_t at = begin; at < begin + count;) {
         const int64_t c = at / pixels;
@@ -288,28 +306,34 @@ void NormalizeU8Slice(int64_t images, int64_t channels, int64_t pixels,
   });
 }
 
-void BiasAdd(int64_t images, int64_t channels, int64_t pixels, const float* x,
-             const float* bias, float* y, const KernelContext& context) {
+void BiasAdd(int64_t images, int64_t channels, int64_t pixels, ConstTensor x,
+             ConstTensor bias, Tensor y, const KernelContext& context) {
+  const float* x_f32 = x.f32();
+  const float* bias_f32 = bias.f32();
+  float* y_f32 = y.f32();
   const auto add = THIMBLE_DISPATCH(AddRange).Get();
   const auto add_scalar = THIMBLE_DISPATCH(AddScalarRange).Get();
   context.pool->ParallelFor(images, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = i * channels * pixels;
       if (pixels == 1) {
-        add(static_cast<size_t>(channels), x + at, bias, y + at);
+        add(static_cast<size_t>(channels), x_f32 + at, bias_f32, y_f32 + at);
         continue;
       }
       for (int64_t c = 0; c < channels; ++c) {
-        add_scalar(static_cast<size_t>(pixels), x + at + c * pixels, bias[c],
-                   y + at + c * pixels);
+        add_scalar(static_cast<size_t>(pixels), x_f32 + at + c * pixels,
+                   bias_f32[c], y_f32 + at + c * pixels);
       }
     }
   });
 }
 
 void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
-              const float* grad_y, const float* addend, float* grad_bias,
+              ConstTensor grad_y, ConstTensor addend, Tensor grad_bias,
               const KernelContext& context) {
+  const float* grad_y_f32 = grad_y.f32();
+  const float* addend_f32 = addend.f32();
+  float* grad_bias_f32 = grad_bias.f32();
   if (pixels == 1) {
     // Lanes run over channels; blocks of them keep each sum with one thread.
     constexpr int64_t kChannels = 64;
@@ -321,9 +345,9 @@ void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
           const int64_t last =
               end * kChannels < channels ? end * kChannels : channels;
           sum_rows(static_cast<size_t>(images), static_cast<size_t>(channels),
-                   static_cast<size_t>(last - first), grad_y + first,
-                   addend == nullptr ? nullptr : addend + first,
-                   grad_bias + first);
+                   static_cast<size_t>(last - first), grad_y_f32 + first,
+                   addend_f32 == nullptr ? nullptr : addend_f32 + first,
+                   grad_bias_f32 + first);
         });
     return;
   }
@@ -333,9 +357,9 @@ void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
       float total = 0.0f;
       for (int64_t i = 0; i < images; ++i) {
         total += sum(static_cast<size_t>(pixels),
-                     grad_y + (i * channels + c) * pixels);
+                     grad_y_f32 + (i * channels + c) * pixels);
       }
-      grad_bias[c] = addend == nullptr ? total : addend[c] + total;
+      grad_bias_f32[c] = addend_f32 == nullptr ? total : addend_f32[c] + total;
     }
   });
 }

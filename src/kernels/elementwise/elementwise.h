@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Element-by-element kernels on f32 tensors, and their gradients. All pointers
-// are 4-byte aligned at least; counts are elements. `y` may be the same pointer
-// as an input of the same size wherever the comment says "in place". Each
-// output element depends on one position of the inputs, so results do not
-// depend on the thread count. No scratch.
+// Element-by-element kernels and their gradients. Tensors are f32, aligned to 4
+// bytes at least; counts are elements. `y` may lie where an input of the same
+// size does wherever the comment says "in place". Each output element depends
+// on one position of the inputs, so results do not depend on the thread count.
+// No scratch.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "kernels/tensor.h"
 
 namespace thimble::kernels {
 
 // y = a + b. In place on a or b.
-void Add(int64_t n, const float* a, const float* b, float* y,
+void Add(int64_t n, ConstTensor a, ConstTensor b, Tensor y,
          const KernelContext& context);
 
 // y = max(x, 0); NaN stays NaN. In place.
-void Relu(int64_t n, const float* x, float* y, const KernelContext& context);
+void Relu(int64_t n, ConstTensor x, Tensor y, const KernelContext& context);
 
 // As Relu, and bit i of `mask` tells whether x[i] > 0. (n+7)/8 bytes are
 // written; bits past n are 0. In place on x.
-void ReluWithMask(int64_t n, const float* x, float* y, uint8_t* mask,
+void ReluWithMask(int64_t n, ConstTensor x, Tensor y, uint8_t* mask,
                   const KernelContext& context);
 
 // grad_x = y > 0 ? grad_y : 0, from the forward output. In place on grad_y or
 // y.
-void ReluGradFromOutput(int64_t n, const float* y, const float* grad_y,
-                        float* grad_x, const KernelContext& context);
+void ReluGradFromOutput(int64_t n, ConstTensor y, ConstTensor grad_y,
+                        Tensor grad_x, const KernelContext& context);
 
 // grad_x = mask ? grad_y : 0. In place on grad_y.
-void ReluGradFromMask(int64_t n, const uint8_t* mask, const float* grad_y,
-                      float* grad_x, const KernelContext& context);
+void ReluGradFromMask(int64_t n, const uint8_t* mask, ConstTensor grad_y,
+                      Tensor grad_x, const KernelContext& context);
 
 // Which elements a dropout keeps: a function of seed, step, stream and of the
 // element's place in the step, so that a mask is drawn again instead of stored.
@@ -65,33 +66,28 @@ constexpr int64_t DropoutBlocks(int64_t images, int64_t elements) {
 // on the SIMD target. The gradient is the same function of grad_y. In place.
 // REQUIRES: DropoutBlocks(mask.first + images, elements) <= 2^32.
 void Dropout(int64_t images, int64_t elements, const DropoutMask& mask,
-             const float* x, float* y, const KernelContext& context);
+             ConstTensor x, Tensor y, const KernelContext& context);
 
 // Images as bytes into f32: y[i, c, p] = x[i, c, p] * scale[c] + shift[c].
 void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,
                  const uint8_t* x, const float* scale, const float* shift,
-                 float* y, const KernelContext& context);
+                 Tensor y, const KernelContext& context);
 
 // The same of elements [begin, begin + count) of each image, in the order
 // [c, p], as rows y [images, count].
 void NormalizeU8Slice(int64_t images, int64_t channels, int64_t pixels,
                       int64_t begin, int64_t count, const uint8_t* x,
-                      const float* scale, const float* shift, float* y,
+                      const float* scale, const float* shift, Tensor y,
                       const KernelContext& context);
 
 // y[i, c, p] = x[i, c, p] + bias[c]; pixels = 1 for rows of features. In place.
-void BiasAdd(int64_t images, int64_t channels, int64_t pixels, const float* x,
-             const float* bias, float* y, const KernelContext& context);
+void BiasAdd(int64_t images, int64_t channels, int64_t pixels, ConstTensor x,
+             ConstTensor bias, Tensor y, const KernelContext& context);
 
 // grad_bias[c] = sum over i, p of grad_y[i, c, p], in index order of (i, p),
-// plus addend[c] where it is not null. In place on the addend.
+// plus addend[c] where it is there. In place on the addend.
 void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
-              const float* grad_y, const float* addend, float* grad_bias,
+              ConstTensor grad_y, ConstTensor addend, Tensor grad_bias,
               const KernelContext& context);
-inline void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
-                     const float* grad_y, float* grad_bias,
-                     const KernelContext& context) {
-  BiasGrad(images, channels, pixels, grad_y, nullptr, grad_bias, context);
-}
 
 }  // namespace thimble::kernels

@@ -51,8 +51,8 @@ TEST(Elementwise, AddMatchesReferenceAlsoInPlace) {
     FillRandom(b.span(), 2);
     reference::Add(n, a.data(), b.data(), want.data());
     TestContext context(threads);
-    Add(n, a.data(), b.data(), y.data(), *context);
-    Add(n, a.data(), b.data(), a.data(), *context);
+    Add(n, F32(a.data()), F32(b.data()), F32(y.data()), *context);
+    Add(n, F32(a.data()), F32(b.data()), F32(a.data()), *context);
     for (size_t i = 0; i < size; ++i) {
       ASSERT_EQ(y[i], want[i]);
       ASSERT_EQ(a[i], want[i]);
@@ -79,12 +79,15 @@ TEST(Elementwise, ReluAndItsGradientsMatchReference) {
     reference::ReluGradFromOutput(n, want.data(), grad.data(),
                                   want_grad.data());
     TestContext context(threads);
-    Relu(n, x.data(), y.data(), *context);
-    ReluWithMask(n, x.data(), y2.data(), mask.data(), *context);
-    ReluGradFromOutput(n, y.data(), grad.data(), gx.data(), *context);
-    ReluGradFromMask(n, mask.data(), grad.data(), gx2.data(), *context);
-    ReluGradFromOutput(n, y.data(), grad.data(), grad.data(), *context);
-    ReluWithMask(n, x.data(), x.data(), mask.data(), *context);
+    Relu(n, F32(x.data()), F32(y.data()), *context);
+    ReluWithMask(n, F32(x.data()), F32(y2.data()), mask.data(), *context);
+    ReluGradFromOutput(n, F32(y.data()), F32(grad.data()), F32(gx.data()),
+                       *context);
+    ReluGradFromMask(n, mask.data(), F32(grad.data()), F32(gx2.data()),
+                     *context);
+    ReluGradFromOutput(n, F32(y.data()), F32(grad.data()), F32(grad.data()),
+                       *context);
+    ReluWithMask(n, F32(x.data()), F32(x.data()), mask.data(), *context);
     for (size_t i = 0; i < size; ++i) {
       ASSERT_EQ(y[i], want[i]);
       ASSERT_EQ(y2[i], want[i]);
@@ -107,7 +110,7 @@ TEST(Elementwise, ReluLetsNanThrough) {
     FillRandom(x.span(), 5);
     x[7] = std::numeric_limits<float>::quiet_NaN();
     TestContext context(1);
-    Relu(20, x.data(), y.data(), *context);
+    Relu(20, F32(x.data()), F32(y.data()), *context);
     EXPECT_TRUE(std::isnan(y[7]));
   });
 }
@@ -132,8 +135,8 @@ TEST(Elementwise, DropoutMatchesReferenceAlsoInPlace) {
     std::vector<float> want(size);
     reference::Dropout(images, n, mask, x.data(), want.data());
     TestContext context(threads);
-    Dropout(images, n, mask, x.data(), y.data(), *context);
-    Dropout(images, n, mask, x.data(), x.data(), *context);
+    Dropout(images, n, mask, F32(x.data()), F32(y.data()), *context);
+    Dropout(images, n, mask, F32(x.data()), F32(x.data()), *context);
     for (size_t i = 0; i < size; ++i) {
       ASSERT_EQ(y[i], want[i]);
       ASSERT_EQ(x[i], want[i]);
@@ -151,7 +154,7 @@ TEST(Elementwise, DropoutKeepsTheExpectation) {
   const TestContext context(1);
   for (const float rate : {0.0f, 0.1f, 0.5f, 0.9f}) {
     const DropoutMask mask{.seed = 1, .step = 1, .rate = rate};
-    Dropout(1, n, mask, ones.data(), y.data(), *context);
+    Dropout(1, n, mask, F32(ones.data()), F32(y.data()), *context);
     double sum = 0;
     for (const float v : y) {
       ASSERT_TRUE(v == 0.0f || v == mask.scale());
@@ -173,7 +176,7 @@ TEST(Elementwise, DropoutMasksAreOfTheirAddress) {
   const TestContext context(2);
   const auto draw = [&](const DropoutMask& mask, int64_t count) {
     std::vector<float> y(static_cast<size_t>(count * n));
-    Dropout(count, n, mask, ones.data(), y.data(), *context);
+    Dropout(count, n, mask, F32(ones.data()), F32(y.data()), *context);
     return y;
   };
   const DropoutMask mask{.seed = 3, .step = 4, .stream = 5, .rate = 0.5f};
@@ -222,13 +225,13 @@ TEST(Elementwise, BiasAndNormalizeMatchReference) {
       reference::BiasAdd(images, channels, pixels, x.data(), bias.data(),
                          want.data());
       TestContext context(2);
-      BiasAdd(images, channels, pixels, x.data(), bias.data(), y.data(),
-              *context);
+      BiasAdd(images, channels, pixels, F32(x.data()), F32(bias.data()),
+              F32(y.data()), *context);
       for (size_t i = 0; i < size; ++i) ASSERT_EQ(y[i], want[i]);
       reference::NormalizeU8(images, channels, pixels, bytes.data(),
                              scale.data(), bias.data(), want_normal.data());
       NormalizeU8(images, channels, pixels, bytes.data(), scale.data(),
-                  bias.data(), y.data(), *context);
+                  bias.data(), F32(y.data()), *context);
       for (size_t i = 0; i < size; ++i) {
         ASSERT_NEAR(y[i], want_normal[i], SumErrorBound(1, 256.0));
       }
@@ -251,7 +254,7 @@ TEST(Elementwise, SlicesAreThoseOfNormalizedImages) {
       }
       const TestContext context(2);
       NormalizeU8(images, channels, pixels, bytes.data(), scale.data(),
-                  shift.data(), whole.data(), *context);
+                  shift.data(), F32(whole.data()), *context);
       // Whole images, one element, and parts that cross channels.
       for (const auto& [begin, end] : {std::pair{int64_t{0}, all},
                                        {all / 2, all / 2 + 1},
@@ -264,7 +267,7 @@ TEST(Elementwise, SlicesAreThoseOfNormalizedImages) {
         GuardedBuffer<float> y(static_cast<size_t>(images * count), 1);
         std::vector<float> want(y.size());
         NormalizeU8Slice(images, channels, pixels, begin, count, bytes.data(),
-                         scale.data(), shift.data(), y.data(), *context);
+                         scale.data(), shift.data(), F32(y.data()), *context);
         reference::NormalizeU8Slice(images, channels, pixels, begin, count,
                                     bytes.data(), scale.data(), shift.data(),
                                     want.data());
@@ -295,7 +298,8 @@ TEST(Elementwise, BiasGradMatchesReferenceForAnyThreadCount) {
       for (int threads : {1, 2, 3}) {
         TestContext context(threads);
         GuardedBuffer<float> got(c, 1);
-        BiasGrad(images, channels, pixels, grad.data(), got.data(), *context);
+        BiasGrad(images, channels, pixels, F32(grad.data()),
+                 ConstTensor::None(), F32(got.data()), *context);
         got.CheckGuards("grad_bias");
         const auto terms = static_cast<double>(images * pixels);
         for (size_t i = 0; i < c; ++i) {
@@ -306,11 +310,11 @@ TEST(Elementwise, BiasGradMatchesReferenceForAnyThreadCount) {
         ASSERT_EQ(bits, first);
         GuardedBuffer<float> sum(c, 1), addend(c);
         FillRandom(addend.span(), 10);
-        BiasGrad(images, channels, pixels, grad.data(), addend.data(),
-                 sum.data(), *context);
+        BiasGrad(images, channels, pixels, F32(grad.data()), F32(addend.data()),
+                 F32(sum.data()), *context);
         for (size_t i = 0; i < c; ++i) ASSERT_EQ(sum[i], addend[i] + bits[i]);
-        BiasGrad(images, channels, pixels, grad.data(), addend.data(),
-                 addend.data(), *context);
+        BiasGrad(images, channels, pixels, F32(grad.data()), F32(addend.data()),
+                 F32(addend.data()), *context);
         for (size_t i = 0; i < c; ++i) ASSERT_EQ(sum[i], addend[i]);
         sum.CheckGuards("sum");
         addend.CheckGuards("addend");

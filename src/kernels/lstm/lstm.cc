@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels/lstm/rows.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
 
@@ -65,24 +66,24 @@ HWY_INLINE V SigmoidSlope(V y) {
 
 }  // namespace
 
-// Positions [at, at + n) of one row; the pointers are those of the row.
-void LstmCellRow(size_t hidden, size_t at, size_t n, const LstmCellInput& in,
-                 const LstmCellOutput& out) {
+// Positions [at, at + n) of the first row.
+void LstmCellRow(size_t hidden, size_t at, size_t n, const LstmCellRows& rows) {
   const D d;
   const size_t lanes = hn::Lanes(d);
-  const V offset = hn::Set(d, in.forget_offset);
+  const V offset = hn::Set(d, rows.forget_offset);
   for (size_t k = at; k < at + n; k += lanes) {
     const size_t left = at + n - k;
-    const float* z = in.z + k;
+    const float* z = rows.z + k;
     const V i = Sigmoid(LoadSome(z, left));
     const V f = Sigmoid(hn::Add(LoadSome(z + hidden, left), offset));
     const V g = TanhOf(LoadSome(z + 2 * hidden, left));
     const V o = Sigmoid(LoadSome(z + 3 * hidden, left));
-    const V c = hn::MulAdd(f, LoadOrZero(in.c_before, k, left), hn::Mul(i, g));
-    StoreSome(c, out.c + k, left);
-    StoreSome(hn::Mul(o, TanhOf(c)), out.h + k, left);
-    if (out.gates == nullptr) continue;
-    float* gates = out.gates + k;
+    const V c =
+        hn::MulAdd(f, LoadOrZero(rows.c_before, k, left), hn::Mul(i, g));
+    StoreSome(c, rows.c + k, left);
+    StoreSome(hn::Mul(o, TanhOf(c)), rows.h + k, left);
+    if (rows.gates == nullptr) continue;
+    float* gates = rows.gates + k;
     StoreSome(i, gates, left);
     StoreSome(f, gates + hidden, left);
     StoreSome(g, gates + 2 * hidden, left);
@@ -91,22 +92,21 @@ void LstmCellRow(size_t hidden, size_t at, size_t n, const LstmCellInput& in,
 }
 
 void LstmCellGradRow(size_t hidden, size_t at, size_t n,
-                     const LstmCellGradInput& in,
-                     const LstmCellGradOutput& out) {
+                     const LstmCellGradRows& rows) {
   const size_t lanes = hn::Lanes(D());
   for (size_t k = at; k < at + n; k += lanes) {
     const size_t left = at + n - k;
-    const float* gates = in.gates + k;
+    const float* gates = rows.gates + k;
     const V i = LoadSome(gates, left);
     const V f = LoadSome(gates + hidden, left);
     const V g = LoadSome(gates + 2 * hidden, left);
     const V o = LoadSome(gates + 3 * hidden, left);
-    const V before = LoadOrZero(in.c_before, k, left);
-    const V grad_h = LoadOrZero(in.grad_h, k, left);
+    const V before = LoadOrZero(rows.c_before, k, left);
+    const V grad_h = LoadOrZero(rows.grad_h, k, left);
     const V squashed = TanhOf(hn::MulAdd(f, before, hn::Mul(i, g)));
     const V grad = hn::MulAdd(hn::Mul(grad_h, o), OneMinusSquare(squashed),
-                              LoadOrZero(in.grad_c, k, left));
-    float* grad_z = out.grad_z + k;
+                              LoadOrZero(rows.grad_c, k, left));
+    float* grad_z = rows.grad_z + k;
     StoreSome(hn::Mul(hn::Mul(grad, g), SigmoidSlope(i)), grad_z, left);
     StoreSome(hn::Mul(hn::Mul(grad, before), SigmoidSlope(f)), grad_z + hidden,
               left);
@@ -114,8 +114,8 @@ void LstmCellGradRow(size_t hidden, size_t at, size_t n,
               left);
     StoreSome(hn::Mul(hn::Mul(grad_h, squashed), SigmoidSlope(o)),
               grad_z + 3 * hidden, left);
-    if (out.grad_c_before == nullptr) continue;
-    StoreSome(hn::Mul(grad, f), out.grad_c_before + k, left);
+    if (rows.grad_c_before == nullptr) continue;
+    StoreSome(hn::Mul(grad, f), rows.grad_c_before + k, left);
   }
 }
 
@@ -145,40 +145,25 @@ void ForBlocks(const LstmShape& shape, const KernelContext& context,
       });
 }
 
-template <typename T>
-T* RowOf(T* tensor, int64_t row, int64_t width) {
-  return tensor == nullptr ? nullptr : tensor + row * width;
-}
-
 }  // namespace
 
 void LstmCell(const LstmShape& shape, const LstmCellInput& in,
               const LstmCellOutput& out, const KernelContext& context) {
   const auto run = THIMBLE_DISPATCH(LstmCellRow).Get();
-  const int64_t n = shape.hidden;
+  const LstmCellRows rows(in, out);
   ForBlocks(shape, context, [&](int64_t row, size_t first, size_t count) {
-    run(static_cast<size_t>(n), first, count,
-        {.z = RowOf(in.z, row, 4 * n),
-         .c_before = RowOf(in.c_before, row, n),
-         .forget_offset = in.forget_offset},
-        {.h = RowOf(out.h, row, n),
-         .c = RowOf(out.c, row, n),
-         .gates = RowOf(out.gates, row, 4 * n)});
+    run(static_cast<size_t>(shape.hidden), first, count,
+        rows.From(row, shape.hidden));
   });
 }
 
 void LstmCellGrad(const LstmShape& shape, const LstmCellGradInput& in,
                   const LstmCellGradOutput& out, const KernelContext& context) {
   const auto run = THIMBLE_DISPATCH(LstmCellGradRow).Get();
-  const int64_t n = shape.hidden;
+  const LstmCellGradRows rows(in, out);
   ForBlocks(shape, context, [&](int64_t row, size_t first, size_t count) {
-    run(static_cast<size_t>(n), first, count,
-        {.gates = RowOf(in.gates, row, 4 * n),
-         .c_before = RowOf(in.c_before, row, n),
-         .grad_h = RowOf(in.grad_h, row, n),
-         .grad_c = RowOf(in.grad_c, row, n)},
-        {.grad_z = RowOf(out.grad_z, row, 4 * n),
-         .grad_c_before = RowOf(out.grad_c_before, row, n)});
+    run(static_cast<size_t>(shape.hidden), first, count,
+        rows.From(row, shape.hidden));
   });
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One step of an LSTM after its matrix products: the gates' nonlinearities and
-// the update of the state, and the gradient of both, f32. Rows of z, gates and
-// grad_z hold 4·hidden values: the input gate, the forget gate, the candidate
-// and the output gate, `hidden` of each. All other rows hold `hidden` values.
+// the update of the state, and the gradient of both. Tensors are f32. Rows of
+// z, gates and grad_z hold 4·hidden values: the input gate, the forget gate,
+// the candidate and the output gate, `hidden` of each. All other rows hold
+// `hidden` values.
 //
 //   i = sigmoid(z_i)   f = sigmoid(z_f + forget_offset)
 //   g = tanh(z_g)      o = sigmoid(z_o)
@@ -16,6 +17,7 @@
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "kernels/tensor.h"
 
 namespace thimble::kernels {
 
@@ -25,15 +27,15 @@ struct LstmShape {
 };
 
 struct LstmCellInput {
-  const float* z = nullptr;
-  const float* c_before = nullptr;  // null: zeros, as before the first step
+  ConstTensor z;
+  ConstTensor c_before;  // None(): zeros, as before the first step
   float forget_offset = 0.0f;
 };
 
 struct LstmCellOutput {
-  float* h = nullptr;
-  float* c = nullptr;
-  float* gates = nullptr;  // i, f, g, o, for the gradient; null: not wanted
+  Tensor h;
+  Tensor c;
+  Tensor gates;  // i, f, g, o, for the gradient; None(): not wanted
 };
 
 // In place: gates on z; c or h on c_before.
@@ -41,15 +43,15 @@ void LstmCell(const LstmShape& shape, const LstmCellInput& in,
               const LstmCellOutput& out, const KernelContext& context);
 
 struct LstmCellGradInput {
-  const float* gates = nullptr;
-  const float* c_before = nullptr;  // null: zeros
-  const float* grad_h = nullptr;    // null: zeros
-  const float* grad_c = nullptr;    // null: zeros
+  ConstTensor gates;
+  ConstTensor c_before;  // None(): zeros
+  ConstTensor grad_h;    // None(): zeros
+  ConstTensor grad_c;    // None(): zeros
 };
 
 struct LstmCellGradOutput {
-  float* grad_z = nullptr;
-  float* grad_c_before = nullptr;  // null: not wanted
+  Tensor grad_z;
+  Tensor grad_c_before;  // None(): not wanted
 };
 
 // Makes tanh(c) again from gates and c_before. In place: grad_z on gates;

@@ -8,6 +8,7 @@
 #include <complex>
 #include <limits>
 #include <ostream>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/lstm/reference.h"
@@ -20,6 +21,12 @@ using testing::FillRandom;
 using testing::ForEachTarget;
 using testing::GuardedBuffer;
 using testing::TestContext;
+
+// A forgotten tensor does not compile.
+static_assert(!std::is_default_constructible_v<LstmCellInput>);
+static_assert(!std::is_default_constructible_v<LstmCellOutput>);
+static_assert(!std::is_default_constructible_v<LstmCellGradInput>);
+static_assert(!std::is_default_constructible_v<LstmCellGradOutput>);
 
 constexpr double kEps = std::numeric_limits<float>::epsilon();
 constexpr float kOffset = 1.0f;
@@ -62,9 +69,9 @@ void ForEachCase(const F& body) {
   });
 }
 
-class Tensor : public GuardedBuffer<float> {
+class RandomBuffer : public GuardedBuffer<float> {
  public:
-  Tensor(int64_t n, size_t misalign, uint64_t seed, float scale = 1.0f)
+  RandomBuffer(int64_t n, size_t misalign, uint64_t seed, float scale = 1.0f)
       : GuardedBuffer<float>(static_cast<size_t>(n), misalign) {
     FillRandom(span(), seed);
     for (float& value : span()) value *= scale;
@@ -80,16 +87,17 @@ struct Forward {
         before(n, c.misalign + 1, 2, 2.0f),
         first(c.first_step) {}
   LstmCellInput In() const {
-    return {z.data(), first ? nullptr : before.data(), kOffset};
+    return {F32(z.data()), first ? ConstTensor::None() : F32(before.data()),
+            kOffset};
   }
   int64_t n;
-  Tensor z, before;
+  RandomBuffer z, before;
   bool first;
 };
 
 // Checks h, c and gates of one case against the reference in f64.
-void ExpectCell(const Case& c, const Forward& f, const Tensor& h,
-                const Tensor& cell, const Tensor& gates) {
+void ExpectCell(const Case& c, const Forward& f, const RandomBuffer& h,
+                const RandomBuffer& cell, const RandomBuffer& gates) {
   const auto n = static_cast<size_t>(f.n);
   const size_t width = static_cast<size_t>(c.shape.hidden);
   std::vector<double> want_h(n), want_c(n), want_gates(4 * n);
@@ -128,25 +136,29 @@ TEST(Lstm, CellMatchesReferenceAlsoInPlace) {
   ForEachCase([](const Case& c) {
     Forward f(c);
     const TestContext context(c.threads);
-    Tensor h(f.n, 1, 3), cell(f.n, c.misalign, 4), gates(4 * f.n, 2, 5);
-    LstmCell(c.shape, f.In(), {h.data(), cell.data(), gates.data()}, *context);
+    RandomBuffer h(f.n, 1, 3), cell(f.n, c.misalign, 4), gates(4 * f.n, 2, 5);
+    LstmCell(c.shape, f.In(),
+             {F32(h.data()), F32(cell.data()), F32(gates.data())}, *context);
     ExpectCell(c, f, h, cell, gates);
     // Evaluation keeps no gates.
-    Tensor h2(f.n, 1, 6), cell2(f.n, 0, 7);
-    LstmCell(c.shape, f.In(), {h2.data(), cell2.data(), nullptr}, *context);
+    RandomBuffer h2(f.n, 1, 6), cell2(f.n, 0, 7);
+    LstmCell(c.shape, f.In(),
+             {F32(h2.data()), F32(cell2.data()), Tensor::None()}, *context);
     EXPECT_EQ(h2.Bits(), h.Bits());
     EXPECT_EQ(cell2.Bits(), cell.Bits());
     // h, then c, over the state before; gates over z.
     Forward again(c);
-    LstmCell(c.shape, again.In(), {again.before.data(), cell2.data(), nullptr},
+    LstmCell(c.shape, again.In(),
+             {F32(again.before.data()), F32(cell2.data()), Tensor::None()},
              *context);
     EXPECT_EQ(again.before.Bits(), h.Bits());
-    LstmCell(c.shape, f.In(), {h2.data(), f.before.data(), f.z.data()},
-             *context);
+    LstmCell(c.shape, f.In(),
+             {F32(h2.data()), F32(f.before.data()), F32(f.z.data())}, *context);
     EXPECT_EQ(h2.Bits(), h.Bits());
     EXPECT_EQ(f.before.Bits(), cell.Bits());
     EXPECT_EQ(f.z.Bits(), gates.Bits());
-    for (const Tensor* t : {&h, &cell, &gates, &h2, &cell2, &f.z, &f.before}) {
+    for (const RandomBuffer* t :
+         {&h, &cell, &gates, &h2, &cell2, &f.z, &f.before}) {
       t->CheckGuards("lstm cell");
     }
   });
@@ -169,19 +181,20 @@ struct Backward {
     }
   }
   LstmCellGradInput In() const {
-    return {gates.data(), first ? nullptr : before.data(),
-            unread ? nullptr : grad_h.data(), last ? nullptr : grad_c.data()};
+    return {F32(gates.data()), first ? ConstTensor::None() : F32(before.data()),
+            unread ? ConstTensor::None() : F32(grad_h.data()),
+            last ? ConstTensor::None() : F32(grad_c.data())};
   }
   int64_t n;
-  Tensor gates, before, grad_h, grad_c;
+  RandomBuffer gates, before, grad_h, grad_c;
   bool first;
   bool last;    // no gradient comes from a next step
   bool unread;  // none comes through h
 };
 
 // Checks the gradients of one case against the reference in f64.
-void ExpectGrad(const Case& c, const Backward& b, const Tensor& grad_z,
-                const Tensor& grad_before) {
+void ExpectGrad(const Case& c, const Backward& b, const RandomBuffer& grad_z,
+                const RandomBuffer& grad_before) {
   const auto n = static_cast<size_t>(b.n);
   const size_t width = static_cast<size_t>(c.shape.hidden);
   const std::vector<double> gates = b.gates.Wide(), before = b.before.Wide();
@@ -233,8 +246,8 @@ TEST(Lstm, CellGradMatchesReferenceAlsoInPlace) {
   ForEachCase([](const Case& c) {
     const Backward b(c);
     const TestContext context(c.threads);
-    Tensor grad_z(4 * b.n, 2, 5), grad_before(b.n, 1, 6);
-    LstmCellGrad(c.shape, b.In(), {grad_z.data(), grad_before.data()},
+    RandomBuffer grad_z(4 * b.n, 2, 5), grad_before(b.n, 1, 6);
+    LstmCellGrad(c.shape, b.In(), {F32(grad_z.data()), F32(grad_before.data())},
                  *context);
     ExpectGrad(c, b, grad_z, grad_before);
     grad_z.CheckGuards("grad_z");
@@ -242,13 +255,13 @@ TEST(Lstm, CellGradMatchesReferenceAlsoInPlace) {
     // grad_z over the gates; the state's over each of the others, or not made.
     for (const int over : {0, 1, 2, 3}) {
       Backward in_place(c);
-      Tensor* const targets[] = {nullptr, &in_place.before, &in_place.grad_h,
-                                 &in_place.grad_c};
-      Tensor* target = targets[over];
-      LstmCellGrad(
-          c.shape, in_place.In(),
-          {in_place.gates.data(), target == nullptr ? nullptr : target->data()},
-          *context);
+      RandomBuffer* const targets[] = {nullptr, &in_place.before,
+                                       &in_place.grad_h, &in_place.grad_c};
+      RandomBuffer* target = targets[over];
+      LstmCellGrad(c.shape, in_place.In(),
+                   {F32(in_place.gates.data()),
+                    target == nullptr ? Tensor::None() : F32(target->data())},
+                   *context);
       EXPECT_EQ(in_place.gates.Bits(), grad_z.Bits());
       in_place.gates.CheckGuards("gates");
       if (target == nullptr) continue;
@@ -263,13 +276,13 @@ TEST(Lstm, SaturatesWithoutNan) {
     const float infinity = std::numeric_limits<float>::infinity();
     for (const float large : {100.0f, 1e4f, 1e30f, infinity}) {
       const LstmShape shape{2, 20};
-      Tensor z(160, 0, 1), before(40, 0, 2), h(40, 0, 3), c(40, 0, 4);
+      RandomBuffer z(160, 0, 1), before(40, 0, 2), h(40, 0, 3), c(40, 0, 4);
       // Row 0 opens every gate, row 1 closes it.
       std::fill_n(z.data(), 80, large);
       std::fill_n(z.data() + 80, 80, -large);
       const TestContext context(1);
-      LstmCell(shape, {z.data(), before.data(), 0.0f},
-               {h.data(), c.data(), nullptr}, *context);
+      LstmCell(shape, {F32(z.data()), F32(before.data()), 0.0f},
+               {F32(h.data()), F32(c.data()), Tensor::None()}, *context);
       for (size_t k = 0; k < 20; ++k) {
         ASSERT_EQ(c[k], before[k] + 1.0f);
         ASSERT_NEAR(h[k], std::tanh(c[k]), kTanhError);
@@ -284,16 +297,25 @@ TEST(Lstm, LetsNanThrough) {
   ForEachTarget([] {
     const LstmShape shape{1, 21};
     for (const size_t gate : {0, 1, 2, 3}) {
-      Tensor z(84, 0, 1), before(21, 0, 2), h(21, 0, 3), c(21, 0, 4);
+      RandomBuffer z(84, 0, 1), before(21, 0, 2), h(21, 0, 3), c(21, 0, 4);
       z[gate * 21 + 20] = std::numeric_limits<float>::quiet_NaN();
       const TestContext context(1);
-      LstmCell(shape, {z.data(), before.data(), 0.0f},
-               {h.data(), c.data(), nullptr}, *context);
+      LstmCell(shape, {F32(z.data()), F32(before.data()), 0.0f},
+               {F32(h.data()), F32(c.data()), Tensor::None()}, *context);
       EXPECT_TRUE(std::isnan(h[20])) << "gate " << gate;
       EXPECT_EQ(std::isnan(c[20]), gate != 3);
       for (size_t k = 0; k < 20; ++k) ASSERT_TRUE(std::isfinite(h[k]));
     }
   });
+}
+
+TEST(LstmDeathTest, ReadsNoOtherTypeAsF32) {
+  RandomBuffer z(8, 0, 1), h(2, 0, 2), c(2, 0, 3);
+  const TestContext context(1);
+  EXPECT_DEATH(
+      LstmCell({1, 2}, {{z.data(), DType::kF16}, ConstTensor::None(), 0.0f},
+               {F32(h.data()), F32(c.data()), Tensor::None()}, *context),
+      "check failed");
 }
 
 // The derivative of sum(grad_h · h + grad_c · c) along one coordinate, by a
@@ -303,7 +325,7 @@ TEST(Lstm, ReferenceGradientMatchesComplexStep) {
   constexpr double kStep = 1e-30;
   const Case c{{3, 4}, 0, 1, false};
   const Forward f(c);
-  const Tensor gh(f.n, 0, 8), gc(f.n, 0, 9);
+  const RandomBuffer gh(f.n, 0, 8), gc(f.n, 0, 9);
   const std::vector<double> z = f.z.Wide(), before = f.before.Wide();
   const std::vector<double> grad_h = gh.Wide(), grad_c = gc.Wide();
   const size_t n = before.size();

@@ -203,19 +203,19 @@ Workspace LinearForwardWorkspace(const LinearShape& shape) {
   return PanelWorkspace(static_cast<size_t>(shape.in), shape.out);
 }
 
-void LinearForward(const LinearShape& shape, int64_t rows, const float* x,
-                   const float* w, const LinearTarget& y,
+void LinearForward(const LinearShape& shape, int64_t rows, const ConstTensor& x,
+                   const ConstTensor& w, const LinearTarget& y,
                    const KernelContext& context) {
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
-  const Product p = {.a = x,
+  const Product p = {.a = x.f32(),
                      .a_row = in,
                      .a_depth = 1,
-                     .b = w,
+                     .b = w.f32(),
                      .b_stride = in,
                      .b_transposed = true,
-                     .c = y.data,
-                     .addend = y.addend,
+                     .c = y.to.f32(),
+                     .addend = y.addend.f32(),
                      .rows = static_cast<size_t>(rows),
                      .cols = out,
                      .depth = in};
@@ -227,18 +227,18 @@ Workspace LinearGradInputWorkspace(const LinearShape& shape) {
 }
 
 void LinearGradInput(const LinearShape& shape, int64_t rows,
-                     const float* grad_y, const float* w,
+                     const ConstTensor& grad_y, const ConstTensor& w,
                      const LinearTarget& grad_x, const KernelContext& context) {
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
-  const Product p = {.a = grad_y,
+  const Product p = {.a = grad_y.f32(),
                      .a_row = out,
                      .a_depth = 1,
-                     .b = w,
+                     .b = w.f32(),
                      .b_stride = in,
                      .b_transposed = false,
-                     .c = grad_x.data,
-                     .addend = grad_x.addend,
+                     .c = grad_x.to.f32(),
+                     .addend = grad_x.addend.f32(),
                      .rows = static_cast<size_t>(rows),
                      .cols = in,
                      .depth = out};
@@ -249,27 +249,30 @@ Workspace LinearGradWeightWorkspace(const LinearShape& shape) {
   return PanelWorkspace(kPanelDepth, shape.in);
 }
 
-void LinearGradWeight(const LinearShape& shape, int64_t rows, const float* x,
-                      const float* grad_y, const LinearTarget& grad_w,
+void LinearGradWeight(const LinearShape& shape, int64_t rows,
+                      const ConstTensor& x, const ConstTensor& grad_y,
+                      const LinearTarget& grad_w,
                       const KernelContext& context) {
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
   if (rows == 0) {  // an empty sum, which no panel would write
-    if (grad_w.addend == nullptr) {
-      std::fill_n(grad_w.data, in * out, 0.0f);
-    } else if (grad_w.addend != grad_w.data) {
-      std::copy_n(grad_w.addend, in * out, grad_w.data);
+    float* to = grad_w.to.f32();
+    const float* addend = grad_w.addend.f32();
+    if (addend == nullptr) {
+      std::fill_n(to, in * out, 0.0f);
+    } else if (addend != to) {
+      std::copy_n(addend, in * out, to);
     }
     return;
   }
-  const Product p = {.a = grad_y,
+  const Product p = {.a = grad_y.f32(),
                      .a_row = 1,
                      .a_depth = out,
-                     .b = x,
+                     .b = x.f32(),
                      .b_stride = in,
                      .b_transposed = false,
-                     .c = grad_w.data,
-                     .addend = grad_w.addend,
+                     .c = grad_w.to.f32(),
+                     .addend = grad_w.addend.f32(),
                      .rows = out,
                      .cols = in,
                      .depth = static_cast<size_t>(rows)};

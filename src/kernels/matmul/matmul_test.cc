@@ -97,8 +97,8 @@ TEST(Matmul, ForwardMatchesReferenceForAnyThreadCount) {
       for (int threads : {1, 2, 3}) {
         const TestContext context(threads, LinearForwardWorkspace(c.shape));
         GuardedBuffer<float> y(size, 1);
-        LinearForward(c.shape, c.rows, t.x.data(), t.w.data(), y.data(),
-                      *context);
+        LinearForward(c.shape, c.rows, F32(t.x.data()), F32(t.w.data()),
+                      {F32(y.data())}, *context);
         y.CheckGuards("y");
         ExpectWithinBound(y, want, magnitudes, c.shape.in);
         if (threads == 1) first = Bits(y);
@@ -123,8 +123,8 @@ TEST(Matmul, GradInputMatchesReferenceForAnyThreadCount) {
       for (int threads : {1, 2, 3}) {
         const TestContext context(threads, LinearGradInputWorkspace(c.shape));
         GuardedBuffer<float> grad_x(size, 1);
-        LinearGradInput(c.shape, c.rows, t.grad_y.data(), t.w.data(),
-                        grad_x.data(), *context);
+        LinearGradInput(c.shape, c.rows, F32(t.grad_y.data()), F32(t.w.data()),
+                        {F32(grad_x.data())}, *context);
         grad_x.CheckGuards("grad_x");
         ExpectWithinBound(grad_x, want, magnitudes, c.shape.out);
         if (threads == 1) first = Bits(grad_x);
@@ -150,8 +150,8 @@ TEST(Matmul, GradWeightMatchesReferenceForAnyThreadCount) {
       for (int threads : {1, 2, 3}) {
         const TestContext context(threads, LinearGradWeightWorkspace(c.shape));
         GuardedBuffer<float> grad_w(size, 1);
-        LinearGradWeight(c.shape, c.rows, t.x.data(), t.grad_y.data(),
-                         grad_w.data(), *context);
+        LinearGradWeight(c.shape, c.rows, F32(t.x.data()), F32(t.grad_y.data()),
+                         {F32(grad_w.data())}, *context);
         grad_w.CheckGuards("grad_w");
         ExpectWithinBound(grad_w, want, magnitudes, c.rows);
         if (threads == 1) first = Bits(grad_w);
@@ -175,9 +175,11 @@ void CheckAddend(const Workspace& workspace, const std::vector<double>& want,
     sums[i] += addend[i];
     sizes[i] += std::abs(addend[i]);
   }
-  kernel(LinearTarget{apart.data(), addend.data()}, *context);
+  kernel(LinearTarget{.to = F32(apart.data()), .addend = F32(addend.data())},
+         *context);
   ExpectWithinBound(apart, sums, sizes, terms + 1);
-  kernel(LinearTarget{addend.data(), addend.data()}, *context);
+  kernel(LinearTarget{.to = F32(addend.data()), .addend = F32(addend.data())},
+         *context);
   ASSERT_EQ(Bits(addend), Bits(apart)) << "in place";
   apart.CheckGuards("result");
   addend.CheckGuards("addend");
@@ -195,8 +197,8 @@ TEST(Matmul, ResultsAreAddedToTheAddendAlsoInPlace) {
                                Magnitudes(t.w).data(), magnitudes.data());
       CheckAddend(LinearForwardWorkspace(c.shape), want, magnitudes, c.shape.in,
                   [&](const LinearTarget& y, const KernelContext& context) {
-                    LinearForward(c.shape, c.rows, t.x.data(), t.w.data(), y,
-                                  context);
+                    LinearForward(c.shape, c.rows, F32(t.x.data()),
+                                  F32(t.w.data()), y, context);
                   });
       want.resize(t.x.size());
       magnitudes.resize(t.x.size());
@@ -207,8 +209,8 @@ TEST(Matmul, ResultsAreAddedToTheAddendAlsoInPlace) {
       CheckAddend(
           LinearGradInputWorkspace(c.shape), want, magnitudes, c.shape.out,
           [&](const LinearTarget& grad_x, const KernelContext& context) {
-            LinearGradInput(c.shape, c.rows, t.grad_y.data(), t.w.data(),
-                            grad_x, context);
+            LinearGradInput(c.shape, c.rows, F32(t.grad_y.data()),
+                            F32(t.w.data()), grad_x, context);
           });
       want.resize(t.w.size());
       magnitudes.resize(t.w.size());
@@ -220,8 +222,8 @@ TEST(Matmul, ResultsAreAddedToTheAddendAlsoInPlace) {
       CheckAddend(
           LinearGradWeightWorkspace(c.shape), want, magnitudes, c.rows,
           [&](const LinearTarget& grad_w, const KernelContext& context) {
-            LinearGradWeight(c.shape, c.rows, t.x.data(), t.grad_y.data(),
-                             grad_w, context);
+            LinearGradWeight(c.shape, c.rows, F32(t.x.data()),
+                             F32(t.grad_y.data()), grad_w, context);
           });
     }
   });
@@ -234,18 +236,19 @@ TEST(Matmul, RowDoesNotDependOnTheRowsBesideIt) {
     GuardedBuffer<float> y(t.grad_y.size()), grad_x(t.x.size());
     const TestContext forward(2, LinearForwardWorkspace(c.shape));
     const TestContext backward(2, LinearGradInputWorkspace(c.shape));
-    LinearForward(c.shape, c.rows, t.x.data(), t.w.data(), y.data(), *forward);
-    LinearGradInput(c.shape, c.rows, t.grad_y.data(), t.w.data(), grad_x.data(),
-                    *backward);
+    LinearForward(c.shape, c.rows, F32(t.x.data()), F32(t.w.data()),
+                  {F32(y.data())}, *forward);
+    LinearGradInput(c.shape, c.rows, F32(t.grad_y.data()), F32(t.w.data()),
+                    {F32(grad_x.data())}, *backward);
     for (int64_t r = 0; r < c.rows; ++r) {
       GuardedBuffer<float> one(static_cast<size_t>(c.shape.out));
-      LinearForward(c.shape, 1, t.x.data() + r * c.shape.in, t.w.data(),
-                    one.data(), *forward);
+      LinearForward(c.shape, 1, F32(t.x.data() + r * c.shape.in),
+                    F32(t.w.data()), {F32(one.data())}, *forward);
       const float* row = y.data() + r * c.shape.out;
       ASSERT_EQ(Bits(one), std::vector<float>(row, row + c.shape.out));
       GuardedBuffer<float> grad(static_cast<size_t>(c.shape.in));
-      LinearGradInput(c.shape, 1, t.grad_y.data() + r * c.shape.out, t.w.data(),
-                      grad.data(), *backward);
+      LinearGradInput(c.shape, 1, F32(t.grad_y.data() + r * c.shape.out),
+                      F32(t.w.data()), {F32(grad.data())}, *backward);
       row = grad_x.data() + r * c.shape.in;
       ASSERT_EQ(Bits(grad), std::vector<float>(row, row + c.shape.in));
     }
@@ -261,15 +264,18 @@ TEST(Matmul, NoRowsWriteNothingButZeroWeightGradients) {
     const TestContext forward(2, LinearForwardWorkspace(shape));
     const TestContext backward(2, LinearGradInputWorkspace(shape));
     const TestContext weight(2, LinearGradWeightWorkspace(shape));
-    LinearForward(shape, 0, none.data(), w.data(), none.data(), *forward);
-    LinearGradInput(shape, 0, none.data(), w.data(), none.data(), *backward);
+    LinearForward(shape, 0, F32(none.data()), F32(w.data()), {F32(none.data())},
+                  *forward);
+    LinearGradInput(shape, 0, F32(none.data()), F32(w.data()),
+                    {F32(none.data())}, *backward);
     none.CheckGuards("none");
-    LinearGradWeight(shape, 0, none.data(), none.data(), grad_w.data(),
-                     *weight);
+    LinearGradWeight(shape, 0, F32(none.data()), F32(none.data()),
+                     {F32(grad_w.data())}, *weight);
     grad_w.CheckGuards("grad_w");
     for (size_t i = 0; i < 600; ++i) ASSERT_EQ(grad_w[i], 0.0f);
-    LinearGradWeight(shape, 0, none.data(), none.data(),
-                     LinearTarget{grad_w.data(), w.data()}, *weight);
+    LinearGradWeight(shape, 0, F32(none.data()), F32(none.data()),
+                     {.to = F32(grad_w.data()), .addend = F32(w.data())},
+                     *weight);
     ASSERT_EQ(Bits(grad_w), Bits(w)) << "nothing is added";
   });
 }
@@ -277,8 +283,9 @@ TEST(Matmul, NoRowsWriteNothingButZeroWeightGradients) {
 // Tensors and scratch that end where their allocations end, for
 // AddressSanitizer.
 TEST(Matmul, StaysInsideItsAllocations) {
-  using Kernel = void (*)(const LinearShape&, int64_t, const float*,
-                          const float*, float*, const KernelContext&);
+  using Kernel =
+      void (*)(const LinearShape&, int64_t, const ConstTensor&,
+               const ConstTensor&, const LinearTarget&, const KernelContext&);
   const auto run = [](Kernel kernel, const Case& c, const Workspace& workspace,
                       std::vector<float> a, std::vector<float> b,
                       int64_t size) {
@@ -292,7 +299,8 @@ TEST(Matmul, StaysInsideItsAllocations) {
     context.scratch = static_cast<std::byte*>(scratch.get());
     context.workspace = workspace;
     std::vector<float> got(static_cast<size_t>(size));
-    kernel(c.shape, c.rows, a.data(), b.data(), got.data(), context);
+    kernel(c.shape, c.rows, F32(a.data()), F32(b.data()), {F32(got.data())},
+           context);
     for (float value : got) ASSERT_TRUE(std::isfinite(value));
   };
   ForEachTarget([&] {

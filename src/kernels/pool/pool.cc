@@ -288,59 +288,73 @@ void ForPlanes(const PoolShape& shape, int64_t images,
 
 }  // namespace
 
-void MaxPool(const PoolShape& shape, int64_t images, const float* x, float* y,
+void MaxPool(const PoolShape& shape, int64_t images, ConstTensor x, Tensor y,
              uint8_t* winner, const KernelContext& context) {
+  const float* x_f32 = x.f32();
+  float* y_f32 = y.f32();
   const auto run = THIMBLE_DISPATCH(MaxPoolPlane).Get();
   ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
-    run(shape, x + in, y + out, winner == nullptr ? nullptr : winner + out);
+    run(shape, x_f32 + in, y_f32 + out,
+        winner == nullptr ? nullptr : winner + out);
   });
 }
 
 void MaxPoolGrad(const PoolShape& shape, int64_t images, const uint8_t* winner,
-                 const float* grad_y, float* grad_x,
+                 ConstTensor grad_y, Tensor grad_x,
                  const KernelContext& context) {
+  const float* grad_y_f32 = grad_y.f32();
+  float* grad_x_f32 = grad_x.f32();
   const auto run = THIMBLE_DISPATCH(MaxPoolGradPlane).Get();
   ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
-    run(shape, winner + out, grad_y + out, grad_x + in);
+    run(shape, winner + out, grad_y_f32 + out, grad_x_f32 + in);
   });
 }
 
-void AveragePool(const PoolShape& shape, int64_t images, const float* x,
-                 float* y, const KernelContext& context) {
+void AveragePool(const PoolShape& shape, int64_t images, ConstTensor x,
+                 Tensor y, const KernelContext& context) {
+  const float* x_f32 = x.f32();
+  float* y_f32 = y.f32();
   const auto run = THIMBLE_DISPATCH(AveragePoolPlane).Get();
-  ForPlanes(shape, images, context,
-            [&](int64_t in, int64_t out) { run(shape, x + in, y + out); });
+  ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
+    run(shape, x_f32 + in, y_f32 + out);
+  });
 }
 
-void AveragePoolGrad(const PoolShape& shape, int64_t images,
-                     const float* grad_y, float* grad_x,
-                     const KernelContext& context) {
+void AveragePoolGrad(const PoolShape& shape, int64_t images, ConstTensor grad_y,
+                     Tensor grad_x, const KernelContext& context) {
+  const float* grad_y_f32 = grad_y.f32();
+  float* grad_x_f32 = grad_x.f32();
   const auto run = THIMBLE_DISPATCH(AveragePoolGradPlane).Get();
   ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
-    run(shape, grad_y + out, grad_x + in);
+    run(shape, grad_y_f32 + out, grad_x_f32 + in);
   });
 }
 
 void GlobalAveragePool(int64_t images, int64_t channels, int64_t pixels,
-                       const float* x, float* y, const KernelContext& context) {
+                       ConstTensor x, Tensor y, const KernelContext& context) {
+  const float* x_f32 = x.f32();
+  float* y_f32 = y.f32();
   const auto mean = THIMBLE_DISPATCH(MeanOfPlane).Get();
   context.pool->ParallelFor(images * channels,
                             [&](int64_t begin, int64_t end, int) {
                               for (int64_t p = begin; p < end; ++p)
-                                y[p] = mean(pixels, x + p * pixels);
+                                y_f32[p] = mean(pixels, x_f32 + p * pixels);
                             });
 }
 
 void GlobalAveragePoolGrad(int64_t images, int64_t channels, int64_t pixels,
-                           const float* grad_y, float* grad_x,
+                           ConstTensor grad_y, Tensor grad_x,
                            const KernelContext& context) {
+  const float* grad_y_f32 = grad_y.f32();
+  float* grad_x_f32 = grad_x.f32();
   const auto fill = THIMBLE_DISPATCH(FillPlane).Get();
-  context.pool->ParallelFor(images * channels, [&](int64_t begin, int64_t end,
-                                                   int) {
-    for (int64_t p = begin; p < end; ++p) {
-      fill(pixels, grad_y[p] / static_cast<float>(pixels), grad_x + p * pixels);
-    }
-  });
+  context.pool->ParallelFor(
+      images * channels, [&](int64_t begin, int64_t end, int) {
+        for (int64_t p = begin; p < end; ++p) {
+          fill(pixels, grad_y_f32[p] / static_cast<float>(pixels),
+               grad_x_f32 + p * pixels);
+        }
+      });
 }
 
 }  // namespace thimble::kernels

@@ -112,8 +112,9 @@ TEST(Pool, MaxMatchesReferenceWithTiesInfinitiesAndNan) {
         GuardedBuffer<float> y(outputs, misalign), y2(outputs);
         GuardedBuffer<uint8_t> winner(outputs, misalign);
         const KernelContext& context = ContextOf(threads);
-        MaxPool(shape, images, x.data(), y.data(), winner.data(), context);
-        MaxPool(shape, images, x.data(), y2.data(), nullptr, context);
+        MaxPool(shape, images, F32(x.data()), F32(y.data()), winner.data(),
+                context);
+        MaxPool(shape, images, F32(x.data()), F32(y2.data()), nullptr, context);
         for (size_t i = 0; i < outputs; ++i) {
           ASSERT_EQ(std::isnan(y[i]), std::isnan(want[i])) << i;
           if (!std::isnan(want[i])) {
@@ -165,8 +166,8 @@ TEST(Pool, MaxGradMatchesReferenceForAnyThreadCount) {
                            size.data());
     const auto got = RunOverThreads(
         x.size(), misalign, [&](float* out, const KernelContext& context) {
-          MaxPoolGrad(shape, images, winner.data(), grad_y.data(), out,
-                      context);
+          MaxPoolGrad(shape, images, winner.data(), F32(grad_y.data()),
+                      F32(out), context);
         });
     // An input lies under at most kernel² windows.
     const int64_t terms = shape.kernel * shape.kernel;
@@ -195,11 +196,11 @@ TEST(Pool, AverageAndItsGradMatchReferenceForAnyThreadCount) {
                                size_grad.data());
     const auto y = RunOverThreads(
         grad_y.size(), misalign, [&](float* out, const KernelContext& context) {
-          AveragePool(shape, images, x.data(), out, context);
+          AveragePool(shape, images, F32(x.data()), F32(out), context);
         });
     const auto grad = RunOverThreads(
         x.size(), misalign, [&](float* out, const KernelContext& context) {
-          AveragePoolGrad(shape, images, grad_y.data(), out, context);
+          AveragePoolGrad(shape, images, F32(grad_y.data()), F32(out), context);
         });
     // The reciprocal of kernel² and its product round once each as well.
     const int64_t terms = shape.kernel * shape.kernel;
@@ -236,7 +237,8 @@ TEST(Pool, GlobalAverageAndItsGradMatchReferenceForAnyThreadCount) {
                                    size.data());
       const auto y = RunOverThreads(
           planes, misalign, [&](float* out, const KernelContext& context) {
-            GlobalAveragePool(images, channels, pixels, x.data(), out, context);
+            GlobalAveragePool(images, channels, pixels, F32(x.data()), F32(out),
+                              context);
           });
       // A chain, what is left over after whole rounds of chains, the fold.
       const int64_t terms = std::min(pixels, kPoolPiece / kPoolChains) + 10;
@@ -248,8 +250,8 @@ TEST(Pool, GlobalAverageAndItsGradMatchReferenceForAnyThreadCount) {
                                        want_grad.data());
       const auto grad = RunOverThreads(
           x.size(), misalign, [&](float* out, const KernelContext& context) {
-            GlobalAveragePoolGrad(images, channels, pixels, grad_y.data(), out,
-                                  context);
+            GlobalAveragePoolGrad(images, channels, pixels, F32(grad_y.data()),
+                                  F32(out), context);
           });
       ASSERT_EQ(grad, want_grad);
     }
@@ -261,17 +263,19 @@ TEST(Pool, StaysInsideItsTensors) {
     GuardPageBuffer<float> x(Inputs(shape, images)), y(Outputs(shape, images));
     GuardPageBuffer<uint8_t> winner(Outputs(shape, images));
     const KernelContext& context = ContextOf(1);
-    MaxPool(shape, images, x.data(), y.data(), winner.data(), context);
-    MaxPoolGrad(shape, images, winner.data(), y.data(), x.data(), context);
-    AveragePool(shape, images, x.data(), y.data(), context);
-    AveragePoolGrad(shape, images, y.data(), x.data(), context);
+    MaxPool(shape, images, F32(x.data()), F32(y.data()), winner.data(),
+            context);
+    MaxPoolGrad(shape, images, winner.data(), F32(y.data()), F32(x.data()),
+                context);
+    AveragePool(shape, images, F32(x.data()), F32(y.data()), context);
+    AveragePoolGrad(shape, images, F32(y.data()), F32(x.data()), context);
     const int64_t planes = images * shape.channels;
     const int64_t pixels = shape.height * shape.width;
     GuardPageBuffer<float> means(static_cast<size_t>(planes));
-    GlobalAveragePool(images, shape.channels, pixels, x.data(), means.data(),
-                      context);
-    GlobalAveragePoolGrad(images, shape.channels, pixels, means.data(),
-                          x.data(), context);
+    GlobalAveragePool(images, shape.channels, pixels, F32(x.data()),
+                      F32(means.data()), context);
+    GlobalAveragePoolGrad(images, shape.channels, pixels, F32(means.data()),
+                          F32(x.data()), context);
   });
 }
 

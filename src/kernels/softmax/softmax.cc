@@ -140,9 +140,10 @@ Workspace SoftmaxCrossEntropyWorkspace(int64_t rows) {
   return {.per_thread = 0, .shared = static_cast<size_t>(rows) * sizeof(float)};
 }
 
-void SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
+void SoftmaxCrossEntropy(int64_t rows, int64_t classes, ConstTensor logits,
                          const int32_t* labels, float* loss, int32_t* correct,
                          const KernelContext& context) {
+  const float* logits_f32 = logits.f32();
   const auto row_loss = THIMBLE_DISPATCH(SoftmaxRowLoss).Get();
   auto* losses = context.Shared<float>();
   // A sum of integers is the same in any order.
@@ -152,7 +153,7 @@ void SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
     for (int64_t r = begin; r < end; ++r) {
       bool hit = false;
       losses[r] = static_cast<float>(
-          row_loss(static_cast<size_t>(classes), logits + r * classes,
+          row_loss(static_cast<size_t>(classes), logits_f32 + r * classes,
                    static_cast<size_t>(labels[r]), &hit));
       own_hits += hit ? 1 : 0;
     }
@@ -164,14 +165,16 @@ void SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
   *correct = hits.load(std::memory_order_relaxed);
 }
 
-void SoftmaxCrossEntropyGrad(int64_t rows, int64_t classes, const float* logits,
-                             const int32_t* labels, float scale, float* grad,
+void SoftmaxCrossEntropyGrad(int64_t rows, int64_t classes, ConstTensor logits,
+                             const int32_t* labels, float scale, Tensor grad,
                              const KernelContext& context) {
+  const float* logits_f32 = logits.f32();
+  float* grad_f32 = grad.f32();
   const auto row_grad = THIMBLE_DISPATCH(SoftmaxRowGrad).Get();
   context.pool->ParallelFor(rows, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      row_grad(static_cast<size_t>(classes), logits + r * classes,
-               static_cast<size_t>(labels[r]), scale, grad + r * classes);
+      row_grad(static_cast<size_t>(classes), logits_f32 + r * classes,
+               static_cast<size_t>(labels[r]), scale, grad_f32 + r * classes);
     }
   });
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Softmax cross-entropy of rows of logits [rows, classes] against integer
-// labels, f32. Each row belongs to one thread; sums over rows are in row order,
-// those over a row's exponentials are f64, so that the error does not grow with
-// the number of classes. A NaN or +inf among the logits makes the row's loss
-// and gradient NaN.
+// labels. Tensors are f32. Each row belongs to one thread; sums over rows are
+// in row order, those over a row's exponentials are f64, so that the error does
+// not grow with the number of classes. A NaN or +inf among the logits makes the
+// row's loss and gradient NaN.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "kernels/tensor.h"
 
 namespace thimble::kernels {
 
@@ -19,13 +20,13 @@ Workspace SoftmaxCrossEntropyWorkspace(int64_t rows);
 // loss[0] = mean over rows of −log softmax(logits)[label]; correct[0] = number
 // of rows whose first largest logit is the label's (none where the loss is
 // NaN). REQUIRES: rows > 0, labels are in [0, classes).
-void SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
+void SoftmaxCrossEntropy(int64_t rows, int64_t classes, ConstTensor logits,
                          const int32_t* labels, float* loss, int32_t* correct,
                          const KernelContext& context);
 
 // grad = (softmax(logits) − onehot(label)) * scale. In place on logits.
-void SoftmaxCrossEntropyGrad(int64_t rows, int64_t classes, const float* logits,
-                             const int32_t* labels, float scale, float* grad,
+void SoftmaxCrossEntropyGrad(int64_t rows, int64_t classes, ConstTensor logits,
+                             const int32_t* labels, float scale, Tensor grad,
                              const KernelContext& context);
 
 }  // namespace thimble::kernels

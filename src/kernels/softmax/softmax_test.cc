@@ -103,7 +103,7 @@ void CheckLoss(const Rows& data) {
     TestContext context(threads, SoftmaxCrossEntropyWorkspace(data.rows));
     GuardedBuffer<float> loss(1, 1);
     GuardedBuffer<int32_t> correct(1, 1);
-    SoftmaxCrossEntropy(data.rows, data.classes, data.logits.data(),
+    SoftmaxCrossEntropy(data.rows, data.classes, F32(data.logits.data()),
                         data.labels.data(), loss.data(), correct.data(),
                         *context);
     ASSERT_NEAR(loss[0], want, LossBound(data, want));
@@ -126,12 +126,12 @@ void CheckGrad(const Rows& data, size_t misalign) {
     TestContext context(threads);
     GuardedBuffer<float> grad(size, misalign), in_place(size, misalign);
     for (size_t i = 0; i < size; ++i) in_place[i] = data.logits[i];
-    SoftmaxCrossEntropyGrad(data.rows, data.classes, data.logits.data(),
+    SoftmaxCrossEntropyGrad(data.rows, data.classes, F32(data.logits.data()),
                             data.labels.data(), static_cast<float>(scale),
-                            grad.data(), *context);
-    SoftmaxCrossEntropyGrad(data.rows, data.classes, in_place.data(),
+                            F32(grad.data()), *context);
+    SoftmaxCrossEntropyGrad(data.rows, data.classes, F32(in_place.data()),
                             data.labels.data(), static_cast<float>(scale),
-                            in_place.data(), *context);
+                            F32(in_place.data()), *context);
     for (int64_t r = 0; r < data.rows; ++r) {
       const double sum_error = data.SumError(r);
       const double top = data.Top(r);
@@ -188,10 +188,10 @@ TEST(Softmax, StaysInsideItsTensors) {
       GuardPageBuffer<int32_t> labels(2), correct(1);
       labels[0] = labels[1] = static_cast<int32_t>(classes - 1);
       TestContext context(1, SoftmaxCrossEntropyWorkspace(2));
-      SoftmaxCrossEntropy(2, c, logits.data(), labels.data(), loss.data(),
+      SoftmaxCrossEntropy(2, c, F32(logits.data()), labels.data(), loss.data(),
                           correct.data(), *context);
-      SoftmaxCrossEntropyGrad(2, c, logits.data(), labels.data(), 1.0f,
-                              grad.data(), *context);
+      SoftmaxCrossEntropyGrad(2, c, F32(logits.data()), labels.data(), 1.0f,
+                              F32(grad.data()), *context);
     }
   });
 }
@@ -205,10 +205,10 @@ TEST(Softmax, HugeLogitsNeitherOverflowNorLoseTheDifference) {
     logits[2] = 3e38f;
     labels[0] = 2;
     TestContext context(1, SoftmaxCrossEntropyWorkspace(1));
-    SoftmaxCrossEntropy(1, 3, logits.data(), labels.data(), loss.data(),
+    SoftmaxCrossEntropy(1, 3, F32(logits.data()), labels.data(), loss.data(),
                         correct.data(), *context);
-    SoftmaxCrossEntropyGrad(1, 3, logits.data(), labels.data(), 1.0f,
-                            grad.data(), *context);
+    SoftmaxCrossEntropyGrad(1, 3, F32(logits.data()), labels.data(), 1.0f,
+                            F32(grad.data()), *context);
     EXPECT_EQ(loss[0], static_cast<float>(std::log(2.0)));
     EXPECT_EQ(correct[0], 0);  // the first of two largest is class 0
     EXPECT_EQ(grad[0], 0.5f);
@@ -230,7 +230,7 @@ TEST(Softmax, FirstOfEqualLogitsIsTheGuess) {
         logits[static_cast<size_t>(second)] = 2.0f;
         for (int32_t guess : {first, second}) {
           label[0] = guess;
-          SoftmaxCrossEntropy(1, classes, logits.data(), label.data(),
+          SoftmaxCrossEntropy(1, classes, F32(logits.data()), label.data(),
                               loss.data(), correct.data(), *context);
           ASSERT_EQ(correct[0], guess == first ? 1 : 0) << first << second;
         }
@@ -251,14 +251,14 @@ TEST(Softmax, NanAndInfinityShowInLossAndGradient) {
           TestContext context(1, SoftmaxCrossEntropyWorkspace(1));
           GuardedBuffer<float> loss(1);
           GuardedBuffer<int32_t> correct(1);
-          SoftmaxCrossEntropy(1, data.classes, data.logits.data(),
+          SoftmaxCrossEntropy(1, data.classes, F32(data.logits.data()),
                               data.labels.data(), loss.data(), correct.data(),
                               *context);
           EXPECT_TRUE(std::isnan(loss[0]));
           EXPECT_EQ(correct[0], 0);
-          SoftmaxCrossEntropyGrad(1, data.classes, data.logits.data(),
-                                  data.labels.data(), 1.0f, data.logits.data(),
-                                  *context);
+          SoftmaxCrossEntropyGrad(1, data.classes, F32(data.logits.data()),
+                                  data.labels.data(), 1.0f,
+                                  F32(data.logits.data()), *context);
           for (size_t i = 0; i < classes; ++i) {
             EXPECT_TRUE(std::isnan(data.logits[i]));
           }
@@ -274,8 +274,8 @@ TEST(Softmax, MinusInfinityIsAClassThatCannotBe) {
     data.logits[1] = -kInf;
     data.labels[0] = 0;
     TestContext context(1, SoftmaxCrossEntropyWorkspace(1));
-    SoftmaxCrossEntropyGrad(1, 5, data.logits.data(), data.labels.data(), 1.0f,
-                            data.logits.data(), *context);
+    SoftmaxCrossEntropyGrad(1, 5, F32(data.logits.data()), data.labels.data(),
+                            1.0f, F32(data.logits.data()), *context);
     EXPECT_EQ(data.logits[1], 0.0f);
     EXPECT_TRUE(std::isfinite(data.logits[0]));
   });

@@ -98,8 +98,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace thimble::kernels {
 
-void SgdUpdate(int64_t n, const SgdStep& step, float* param, const float* grad,
-               float* velocity, const KernelContext& context) {
+void SgdUpdate(int64_t n, const SgdStep& step, Tensor param, ConstTensor grad,
+               Tensor velocity, const KernelContext& context) {
+  const float* grad_f32 = grad.f32();
+  float* param_f32 = param.f32();
+  float* velocity_f32 = velocity.f32();
   // Elements per block of work: whole vectors of any target, so that an element
   // falls into the same vector for every thread count.
   constexpr int64_t kBlock = 4096;
@@ -107,17 +110,18 @@ void SgdUpdate(int64_t n, const SgdStep& step, float* param, const float* grad,
   const auto with_velocity = step.nesterov
                                  ? THIMBLE_DISPATCH(SgdNesterov).Get()
                                  : THIMBLE_DISPATCH(SgdMomentum).Get();
-  context.pool->ParallelFor((n + kBlock - 1) / kBlock, [&](int64_t begin,
-                                                           int64_t end, int) {
-    const int64_t first = begin * kBlock;
-    const int64_t last = end * kBlock < n ? end * kBlock : n;
-    const auto count = static_cast<size_t>(last - first);
-    if (velocity == nullptr) {
-      plain(count, step, param + first, grad + first);
-    } else {
-      with_velocity(count, step, param + first, grad + first, velocity + first);
-    }
-  });
+  context.pool->ParallelFor(
+      (n + kBlock - 1) / kBlock, [&](int64_t begin, int64_t end, int) {
+        const int64_t first = begin * kBlock;
+        const int64_t last = end * kBlock < n ? end * kBlock : n;
+        const auto count = static_cast<size_t>(last - first);
+        if (velocity_f32 == nullptr) {
+          plain(count, step, param_f32 + first, grad_f32 + first);
+        } else {
+          with_velocity(count, step, param_f32 + first, grad_f32 + first,
+                        velocity_f32 + first);
+        }
+      });
 }
 
 }  // namespace thimble::kernels

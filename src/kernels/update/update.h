@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parameter updates, f32, element by element and in place.
+// Parameter updates, element by element and in place. Tensors are f32.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "kernels/tensor.h"
 
 namespace thimble::kernels {
 
@@ -18,8 +19,8 @@ struct SgdStep {
 
 // g = grad + weight_decay * param;  v = momentum * v + g;
 // param −= learning_rate * (nesterov ? g + momentum * v : v).
-// `velocity` may be null when momentum is 0: then param −= learning_rate * g.
-void SgdUpdate(int64_t n, const SgdStep& step, float* param, const float* grad,
-               float* velocity, const KernelContext& context);
+// `velocity` may be None() when momentum is 0: then param −= learning_rate * g.
+void SgdUpdate(int64_t n, const SgdStep& step, Tensor param, ConstTensor grad,
+               Tensor velocity, const KernelContext& context);
 
 }  // namespace thimble::kernels

@@ -83,8 +83,8 @@ void CheckUpdate(const SgdStep& step, int64_t n, size_t misalign,
     reference::SgdUpdate(n, step, want.data(), Wide(grad).data(),
                          with_velocity ? want_velocity.data() : nullptr);
     TestContext context(threads);
-    SgdUpdate(n, step, param.data(), grad.data(),
-              with_velocity ? velocity.data() : nullptr, *context);
+    SgdUpdate(n, step, F32(param.data()), F32(grad.data()),
+              with_velocity ? F32(velocity.data()) : Tensor::None(), *context);
     for (size_t i = 0; i < size; ++i) {
       ASSERT_NEAR(param[i], want[i], bounds.of_param[i]) << i;
       ASSERT_NEAR(velocity[i], want_velocity[i], bounds.of_velocity[i]) << i;
@@ -124,11 +124,11 @@ TEST(Update, SgdStaysInsideItsTensors) {
       GuardPageBuffer<float> param(n), grad(n), velocity(n);
       TestContext context(1);
       for (const SgdStep& step : kSteps) {
-        SgdUpdate(static_cast<int64_t>(n), step, param.data(), grad.data(),
-                  velocity.data(), *context);
+        SgdUpdate(static_cast<int64_t>(n), step, F32(param.data()),
+                  F32(grad.data()), F32(velocity.data()), *context);
       }
-      SgdUpdate(static_cast<int64_t>(n), kSteps[0], param.data(), grad.data(),
-                nullptr, *context);
+      SgdUpdate(static_cast<int64_t>(n), kSteps[0], F32(param.data()),
+                F32(grad.data()), Tensor::None(), *context);
     }
   });
 }
@@ -144,7 +144,8 @@ TEST(Update, MomentumOfConstantGradientConvergesToItsGeometricSum) {
     const SgdStep step{.learning_rate = 0.0f, .momentum = 0.5f};
     // 1 + 1/2 + … + 2^-11: each partial sum is exact in f32.
     for (int i = 0; i < 12; ++i) {
-      SgdUpdate(5, step, param.data(), grad.data(), velocity.data(), *context);
+      SgdUpdate(5, step, F32(param.data()), F32(grad.data()),
+                F32(velocity.data()), *context);
     }
     for (size_t i = 0; i < 5; ++i) {
       EXPECT_EQ(velocity[i], 2.0f - std::ldexp(1.0f, -11));

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/layout/layout.h"
+#include "kernels/shortcut/shortcut.h"
 
 namespace thimble::kernels::reference {
 

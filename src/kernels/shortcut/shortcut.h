@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The identity shortcut across a change of shape: every stride-th row and
-// column of each plane, then channels of zeros behind the existing ones. Planar
-// f32, no aliasing, no scratch.
+// column of each plane, then channels of zeros behind the existing ones.
+// Tensors are planar and f32. No aliasing, no scratch.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "kernels/tensor.h"
 
 namespace thimble::kernels {
 
@@ -23,12 +24,12 @@ struct ShortcutShape {
 };
 
 // y[i, c, h, w] = c < in_channels ? x[i, c, h*stride, w*stride] : 0
-void Shortcut(const ShortcutShape& shape, int64_t images, const float* x,
-              float* y, const KernelContext& context);
+void Shortcut(const ShortcutShape& shape, int64_t images, ConstTensor x,
+              Tensor y, const KernelContext& context);
 
 // grad_x: grad_y's first in_channels planes at the sampled places, 0 elsewhere.
 void ShortcutGrad(const ShortcutShape& shape, int64_t images,
-                  const float* grad_y, float* grad_x,
+                  ConstTensor grad_y, Tensor grad_x,
                   const KernelContext& context);
 
 }  // namespace thimble::kernels

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/layout/layout.cc"
-#include "kernels/layout/layout.h"
+#define HWY_TARGET_INCLUDE "kernels/shortcut/shortcut.cc"
+#include "kernels/shortcut/shortcut.h"
 
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
@@ -122,8 +122,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace thimble::kernels {
 
-void Shortcut(const ShortcutShape& shape, int64_t images, const float* x,
-              float* y, const KernelContext& context) {
+void Shortcut(const ShortcutShape& shape, int64_t images, ConstTensor x,
+              Tensor y, const KernelContext& context) {
+  const float* x_f32 = x.f32();
+  float* y_f32 = y.f32();
   const auto sample = THIMBLE_DISPATCH(SamplePlane).Get();
   const int64_t in = shape.height * shape.width;
   const int64_t out = shape.out_height() * shape.out_width();
@@ -133,21 +135,23 @@ void Shortcut(const ShortcutShape& shape, int64_t images, const float* x,
         for (int64_t p = begin; p < end; ++p) {
           const int64_t i = p / shape.out_channels;
           const int64_t c = p % shape.out_channels;
-          const float* from = x + (i * shape.in_channels + c) * in;
+          const float* from = x_f32 + (i * shape.in_channels + c) * in;
           if (c >= shape.in_channels) {
-            std::memset(y + p * out, 0, bytes);
+            std::memset(y_f32 + p * out, 0, bytes);
           } else if (shape.stride == 1) {
-            std::memcpy(y + p * out, from, bytes);
+            std::memcpy(y_f32 + p * out, from, bytes);
           } else {
-            sample(shape, from, y + p * out);
+            sample(shape, from, y_f32 + p * out);
           }
         }
       });
 }
 
 void ShortcutGrad(const ShortcutShape& shape, int64_t images,
-                  const float* grad_y, float* grad_x,
+                  ConstTensor grad_y, Tensor grad_x,
                   const KernelContext& context) {
+  const float* grad_y_f32 = grad_y.f32();
+  float* grad_x_f32 = grad_x.f32();
   const auto spread = THIMBLE_DISPATCH(SpreadPlane).Get();
   const int64_t in = shape.height * shape.width;
   const int64_t out = shape.out_height() * shape.out_width();
@@ -157,13 +161,13 @@ void ShortcutGrad(const ShortcutShape& shape, int64_t images,
         for (int64_t p = begin; p < end; ++p) {
           const int64_t i = p / shape.in_channels;
           const int64_t c = p % shape.in_channels;
-          const float* from = grad_y + (i * shape.out_channels + c) * out;
+          const float* from = grad_y_f32 + (i * shape.out_channels + c) * out;
           if (c >= shape.out_channels) {
-            std::memset(grad_x + p * in, 0, bytes);
+            std::memset(grad_x_f32 + p * in, 0, bytes);
           } else if (shape.stride == 1) {
-            std::memcpy(grad_x + p * in, from, bytes);
+            std::memcpy(grad_x_f32 + p * in, from, bytes);
           } else {
-            spread(shape, from, grad_x + p * in);
+            spread(shape, from, grad_x_f32 + p * in);
           }
         }
       });

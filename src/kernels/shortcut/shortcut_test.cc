@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/layout/layout.h"
+#include "kernels/shortcut/shortcut.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "kernels/guard_page.h"
-#include "kernels/layout/reference.h"
+#include "kernels/shortcut/reference.h"
 #include "kernels/testing.h"
 
 namespace thimble::kernels {
@@ -46,7 +46,7 @@ void ForEachShape(const F& body) {
   });
 }
 
-TEST(Layout, ShortcutAndItsGradMatchReferenceForAnyThreadCount) {
+TEST(Shortcut, ForwardAndGradMatchReferenceForAnyThreadCount) {
   ForEachShape([](const ShortcutShape& shape, int64_t images) {
     const auto misalign = static_cast<size_t>(shape.width % 4);
     GuardedBuffer<float> x(Inputs(shape, images), misalign);
@@ -59,8 +59,9 @@ TEST(Layout, ShortcutAndItsGradMatchReferenceForAnyThreadCount) {
     for (int threads : {1, 2, 3}) {
       GuardedBuffer<float> y(grad_y.size(), 3), grad_x(x.size(), 1);
       TestContext context(threads);
-      Shortcut(shape, images, x.data(), y.data(), *context);
-      ShortcutGrad(shape, images, grad_y.data(), grad_x.data(), *context);
+      Shortcut(shape, images, F32(x.data()), F32(y.data()), *context);
+      ShortcutGrad(shape, images, F32(grad_y.data()), F32(grad_x.data()),
+                   *context);
       for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], want[i]) << i;
       for (size_t i = 0; i < x.size(); ++i) {
         ASSERT_EQ(grad_x[i], want_grad[i]) << i;
@@ -71,19 +72,19 @@ TEST(Layout, ShortcutAndItsGradMatchReferenceForAnyThreadCount) {
   });
 }
 
-TEST(Layout, ShortcutStaysInsideItsTensors) {
+TEST(Shortcut, StaysInsideItsTensors) {
   ForEachShape([](const ShortcutShape& shape, int64_t images) {
     GuardPageBuffer<float> x(Inputs(shape, images)),
         grad_x(Inputs(shape, images));
     GuardPageBuffer<float> y(Outputs(shape, images));
     TestContext context(1);
-    Shortcut(shape, images, x.data(), y.data(), *context);
-    ShortcutGrad(shape, images, y.data(), grad_x.data(), *context);
+    Shortcut(shape, images, F32(x.data()), F32(y.data()), *context);
+    ShortcutGrad(shape, images, F32(y.data()), F32(grad_x.data()), *context);
   });
 }
 
 // The shortcut is linear: <w, S x> = <Sᵀ w, x>, here in integers, so exactly.
-TEST(Layout, ReferenceGradIsTheTransposeOfTheReferenceForward) {
+TEST(Shortcut, ReferenceGradIsTheTransposeOfTheReferenceForward) {
   const ShortcutShape shape{.in_channels = 2,
                             .height = 5,
                             .width = 7,

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/storage.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace thimble::ops {
+
+Status CheckStored(std::string_view what, const ValueSpec& spec, DType dtype) {
+  if (spec.dtype == dtype) return Status::Ok();
+  // normalize is what makes f32 of bytes.
+  const bool images = spec.dtype == DType::kU8 && dtype == DType::kF32;
+  return Status::Usage(fmt::format("needs {} stored as {}, got {} {}{}", what,
+                                   DTypeName(dtype), DTypeName(spec.dtype),
+                                   spec.shape.ToString(),
+                                   images ? "; normalize images first" : ""));
+}
+
+Status CheckF32(std::span<const ValueSpec> inputs,
+                std::initializer_list<std::string_view> names) {
+  TH_CHECK(inputs.size() <= names.size());
+  const std::string_view* name = names.begin();
+  for (const ValueSpec& input : inputs) {
+    TH_RETURN_IF_ERROR(CheckStored(*name++, input, DType::kF32));
+  }
+  return Status::Ok();
+}
+
+}  // namespace thimble::ops

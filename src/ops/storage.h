@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shape inference's question about storage types: whether an input is stored as
+// the op's kernel reads it. Pure functions.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+#include "thimble/dtype.h"
+#include "thimble/graph.h"
+#include "thimble/status.h"
+
+namespace thimble::ops {
+
+// An error that names both types where `spec` is not stored as `dtype`. `what`
+// is the input's name: "x", "grad_y".
+Status CheckStored(std::string_view what, const ValueSpec& spec, DType dtype);
+
+// That all inputs are f32; the first that is not is the error. `names` are in
+// the order of the inputs; the op may lack the last ones.
+Status CheckF32(std::span<const ValueSpec> inputs,
+                std::initializer_list<std::string_view> names);
+
+}  // namespace thimble::ops
