@@ -128,8 +128,7 @@ void Moments::Run(const BoundOp& c, const RunContext& run) const {
   ForGroups(group, run.count, [&](const Group& g) {
     const int64_t of = g.index * shape.channels;
     kernels::BatchNormMoments(
-        shape, g.images,
-        {.data = c.In(0).f32() + FirstElement(c.in_spec(0), g)},
+        shape, g.images, c.In(0).From(FirstElement(c.in_spec(0), g)),
         c.Out(0).f32() + of, c.Out(1).f32() + of, c.kernel);
   });
 }
@@ -204,15 +203,13 @@ void NormGrad::Run(const BoundOp& c, const RunContext& run) const {
                          .gamma = c.In(kGamma).f32(),
                          .beta = c.In(kGamma).f32()});
     kernels::BatchNormGradRest(
-        shape, g.images, {.data = c.In(kGrad).f32() + at},
-        {.data = c.In(kX).f32() + at},
+        shape, g.images, c.In(kGrad).From(at), c.In(kX).From(at),
         {.gamma = c.In(kGamma).f32(),
          .mean = c.In(kMean).f32() + of,
          .inv_std = norm.inv_std,
          .grad_gamma = c.In(kGradGamma).f32() + of,
          .grad_beta = c.In(kGradBeta).f32() + of},
-        {.data = with_other() ? c.In(kOther).f32() + at : nullptr},
-        c.Out(0).f32() + at, DType::kF32, c.kernel);
+        c.InOrNone(kOther).From(at), c.Out(0).From(at), c.kernel);
   });
 }
 

@@ -373,10 +373,9 @@ class NormGradCase {
     NormGradResult result = Sums(grad.data(), *context);
     BatchNormGradRest(
         {.channels = s.in_channels, .pixels = s.in_height * s.in_width},
-        c_.images, {grad.data(), form_.grad_x}, {x_.data(), form_.x},
-        SumsOf(result),
-        {with_residual ? residual_.data() : nullptr, form_.grad_x}, grad.data(),
-        form_.grad_x, *context);
+        c_.images, grad.tensor(), x_.tensor(), SumsOf(result),
+        with_residual ? residual_.tensor() : Tensor::None(), grad.tensor(),
+        *context);
     result.grad_x = grad.Bytes();
     return result;
   }
