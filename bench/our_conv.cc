@@ -98,29 +98,29 @@ OurConv::~OurConv() { std::free(context_.scratch); }
 void OurConv::Run() {
   const bool prologue = form_.fused || form_.images;
   const DType dtype = form_.dtype;
-  kernels::Conv2dInput x{.data = x_.data(),
-                         .dtype = form_.images ? DType::kU8 : dtype};
+  const kernels::ConstTensor stored_x{x_.data(),
+                                      form_.images ? DType::kU8 : dtype};
+  kernels::Conv2dInput x{.x = stored_x};
   if (prologue) {
     x.scale = scale_.data();
     x.shift = shift_.data();
     x.relu = !form_.images;
   }
-  const kernels::Conv2dTensor w{w_.data(), dtype};
-  const kernels::Conv2dTensor grad_y{grad_y_.data(), dtype};
+  const kernels::ConstTensor w{w_.data(), dtype};
+  const kernels::ConstTensor grad_y{grad_y_.data(), dtype};
+  const kernels::Tensor result{result_.data(), dtype};
   if (pass_ == ConvPass::kForward) {
-    kernels::Conv2dOutput y{.data = result_.data(), .dtype = dtype};
+    kernels::Conv2dOutput y{.to = result};
     if (form_.fused) {
-      y.residual = residual_.data();
+      y.residual = {residual_.data(), dtype};
       y.mean = statistics_[0].data();
       y.variance = statistics_[1].data();
     }
     Conv2dForward(shape_, images_, x, w, y, context_);
   } else if (pass_ == ConvPass::kGradInput) {
-    kernels::Conv2dGradInputTarget grad_x{.data = result_.data(),
-                                          .dtype = dtype};
+    kernels::Conv2dGradInputTarget grad_x{.to = result};
     if (form_.fused) {
-      grad_x.x = x_.data();
-      grad_x.x_dtype = dtype;
+      grad_x.x = stored_x;
       grad_x.scale = scale_.data();
       grad_x.shift = shift_.data();
       grad_x.mean = mean_.data();
@@ -130,8 +130,7 @@ void OurConv::Run() {
     }
     Conv2dGradInput(shape_, images_, grad_y, w, grad_x, context_);
   } else {
-    Conv2dGradWeight(shape_, images_, x, grad_y,
-                     {.data = result_.data(), .dtype = dtype}, context_);
+    Conv2dGradWeight(shape_, images_, x, grad_y, {.to = result}, context_);
   }
 }
 

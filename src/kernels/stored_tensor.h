@@ -11,6 +11,7 @@
 
 #include "kernels/guard_page.h"
 #include "kernels/storage_reference.h"
+#include "kernels/tensor.h"
 #include "kernels/testing.h"
 #include "thimble/dtype.h"
 
@@ -39,6 +40,7 @@ class StoredTensor {
   }
 
   void* data() { return bytes_.data(); }
+  Tensor tensor() { return {data(), dtype_}; }
   DType dtype() const { return dtype_; }
   size_t size() const { return n_; }
 

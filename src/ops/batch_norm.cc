@@ -153,9 +153,9 @@ void BatchNormTrain::Run(const BoundOp& c, const RunContext& run) const {
   ForGroups(group, run.count, [&](const Group& g) {
     const int64_t at = g.first * shape.channels * shape.pixels;
     const int64_t of = g.index * shape.channels;
-    kernels::BatchNormTrain(shape, g.images, epsilon_, c.In(kX).f32() + at,
+    kernels::BatchNormTrain(shape, g.images, epsilon_, c.In(kX).From(at),
                             c.In(kGamma).f32(), c.In(kBeta).f32(),
-                            c.Out(0).f32() + at, c.Out(1).f32() + of,
+                            c.Out(0).From(at), c.Out(1).f32() + of,
                             c.Out(2).f32() + of, c.kernel);
   });
 }
@@ -166,27 +166,26 @@ void BatchNormApply::Run(const BoundOp& c, const RunContext& run) const {
   ForGroups(group, run.count, [&](const Group& g) {
     const int64_t at = g.first * shape.channels * shape.pixels;
     const int64_t of = g.index * shape.channels;
-    kernels::BatchNormApply(shape, g.images, epsilon_, c.In(kX).f32() + at,
+    kernels::BatchNormApply(shape, g.images, epsilon_, c.In(kX).From(at),
                             c.In(kGamma).f32(), c.In(kBeta).f32(),
                             c.In(kMean).f32() + of, c.In(kVariance).f32() + of,
-                            c.Out(0).f32() + at, c.kernel);
+                            c.Out(0).From(at), c.kernel);
   });
 }
 
 void BatchNormGrad::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = BatchNormShapeOf(c.in_spec(kX));
   const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
-  float* grad_x = c.outputs.size() > 2 ? c.Out(2).f32() : nullptr;
+  const kernels::Tensor grad_x = c.OutOrNone(2);
   TH_CHECK((c.carried & 1) == (c.carried >> 1));  // one flag for both sums
   ForGroups(group, run.count, [&](const Group& g) {
     const int64_t at = g.first * shape.channels * shape.pixels;
     const int64_t of = g.index * shape.channels;
-    kernels::BatchNormGrad(shape, g.images, epsilon_, c.In(kX).f32() + at,
+    kernels::BatchNormGrad(shape, g.images, epsilon_, c.In(kX).From(at),
                            c.In(kGamma).f32(), c.In(kMean).f32() + of,
-                           c.In(kVariance).f32() + of, c.In(kGradY).f32() + at,
-                           grad_x == nullptr ? nullptr : grad_x + at,
-                           c.Out(0).f32(), c.Out(1).f32(), c.kernel,
-                           g.index > 0 || c.Adds(0, run));
+                           c.In(kVariance).f32() + of, c.In(kGradY).From(at),
+                           grad_x.From(at), c.Out(0).f32(), c.Out(1).f32(),
+                           c.kernel, g.index > 0 || c.Adds(0, run));
   });
 }
 

@@ -97,21 +97,19 @@ Workspace Conv2dGradWeight::Scratch(std::span<const ValueSpec>,
 
 void Conv2d::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = ShapeOf(c.in_spec(kX), c.in_spec(kW));
-  kernels::Conv2dForward(shape, run.Rows(c.in_spec(kX)), c.In(kX).f32(),
-                         c.In(kW).f32(), c.Out(0).f32(), c.kernel);
+  kernels::Conv2dForward(shape, run.Rows(c.in_spec(kX)), {.x = c.In(kX)},
+                         c.In(kW), {.to = c.Out(0)}, c.kernel);
 }
 
 void Conv2dGradInput::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::Conv2dGradInput(shape_, run.Rows(c.in_spec(kGradY)),
-                           c.In(kGradY).f32(), c.In(kW).f32(), c.Out(0).f32(),
-                           c.kernel);
+  kernels::Conv2dGradInput(shape_, run.Rows(c.in_spec(kGradY)), c.In(kGradY),
+                           c.In(kW), {.to = c.Out(0)}, c.kernel);
 }
 
 void Conv2dGradWeight::Run(const BoundOp& c, const RunContext& run) const {
   kernels::Conv2dGradWeight(
-      shape_, run.Rows(c.in_spec(kX)), {.data = c.In(kX).f32()},
-      {.data = c.In(kGradY).f32()},
-      {.data = c.Out(0).f32(), .accumulate = c.Adds(0, run)}, c.kernel);
+      shape_, run.Rows(c.in_spec(kX)), {.x = c.In(kX)}, c.In(kGradY),
+      {.to = c.Out(0), .accumulate = c.Adds(0, run)}, c.kernel);
 }
 
 }  // namespace thimble::ops

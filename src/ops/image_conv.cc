@@ -102,12 +102,11 @@ void ImageConv::Run(const BoundOp& c, const RunContext& run) const {
     const int64_t of = g.index * shape.out_channels;
     kernels::Conv2dForward(
         shape, g.images,
-        {.data = c.In(kImages).u8() + FirstElement(c.in_spec(kImages), g),
-         .dtype = DType::kU8,
+        {.x = c.In(kImages).From(FirstElement(c.in_spec(kImages), g)),
          .scale = scale().data(),
          .shift = shift().data()},
-        {.data = c.In(kW).f32()},
-        {.data = c.Out(0).f32() + FirstElement(c.out_spec(0), g),
+        c.In(kW),
+        {.to = c.Out(0).From(FirstElement(c.out_spec(0), g)),
          .mean = moments ? c.Out(1).f32() + of : nullptr,
          .variance = moments ? c.Out(2).f32() + of : nullptr},
         c.kernel);
@@ -118,12 +117,8 @@ void ImageConvGradWeight::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = ShapeOf(c.in_spec(kImages));
   kernels::Conv2dGradWeight(
       shape, run.count,
-      {.data = c.In(kImages).u8(),
-       .dtype = DType::kU8,
-       .scale = scale().data(),
-       .shift = shift().data()},
-      {.data = c.In(kGradY).f32()},
-      {.data = c.Out(0).f32(), .accumulate = c.Adds(0, run)}, c.kernel);
+      {.x = c.In(kImages), .scale = scale().data(), .shift = shift().data()},
+      c.In(kGradY), {.to = c.Out(0), .accumulate = c.Adds(0, run)}, c.kernel);
 }
 
 }  // namespace thimble::ops

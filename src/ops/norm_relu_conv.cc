@@ -128,8 +128,7 @@ void Moments::Run(const BoundOp& c, const RunContext& run) const {
   ForGroups(group, run.count, [&](const Group& g) {
     const int64_t of = g.index * shape.channels;
     kernels::BatchNormMoments(
-        shape, g.images,
-        {.data = c.In(0).f32() + FirstElement(c.in_spec(0), g)},
+        shape, g.images, c.In(0).From(FirstElement(c.in_spec(0), g)),
         c.Out(0).f32() + of, c.Out(1).f32() + of, c.kernel);
   });
 }
@@ -149,13 +148,13 @@ void NormReluConv::Run(const BoundOp& c, const RunContext& run) const {
                          .beta = c.In(kBeta).f32()});
     kernels::Conv2dForward(
         shape, g.images,
-        {.data = c.In(kX).f32() + FirstElement(c.in_spec(kX), g),
+        {.x = c.In(kX).From(FirstElement(c.in_spec(kX), g)),
          .scale = norm.scale,
          .shift = norm.shift,
          .relu = true},
-        {.data = c.In(kW).f32()},
-        {.data = c.Out(0).f32() + at_y,
-         .residual = residual() ? c.In(kResidual).f32() + at_y : nullptr,
+        c.In(kW),
+        {.to = c.Out(0).From(at_y),
+         .residual = c.InOrNone(kResidual).From(at_y),
          .mean = with_moments() ? c.Out(1).f32() + of_y : nullptr,
          .variance = with_moments() ? c.Out(2).f32() + of_y : nullptr},
         c.kernel);
@@ -180,12 +179,12 @@ void NormReluConvGradWeight::Run(const BoundOp& c,
                          .beta = c.In(kBeta).f32()});
     kernels::Conv2dGradWeight(
         shape, g.images,
-        {.data = c.In(kX).f32() + FirstElement(c.in_spec(kX), g),
+        {.x = c.In(kX).From(FirstElement(c.in_spec(kX), g)),
          .scale = norm.scale,
          .shift = norm.shift,
          .relu = true},
-        {.data = c.In(kGradY).f32() + FirstElement(c.in_spec(kGradY), g)},
-        {.data = c.Out(0).f32(), .accumulate = g.index > 0 || c.Adds(0, run)},
+        c.In(kGradY).From(FirstElement(c.in_spec(kGradY), g)),
+        {.to = c.Out(0), .accumulate = g.index > 0 || c.Adds(0, run)},
         c.kernel);
   });
 }
@@ -204,15 +203,13 @@ void NormGrad::Run(const BoundOp& c, const RunContext& run) const {
                          .gamma = c.In(kGamma).f32(),
                          .beta = c.In(kGamma).f32()});
     kernels::BatchNormGradRest(
-        shape, g.images, {.data = c.In(kGrad).f32() + at},
-        {.data = c.In(kX).f32() + at},
+        shape, g.images, c.In(kGrad).From(at), c.In(kX).From(at),
         {.gamma = c.In(kGamma).f32(),
          .mean = c.In(kMean).f32() + of,
          .inv_std = norm.inv_std,
          .grad_gamma = c.In(kGradGamma).f32() + of,
          .grad_beta = c.In(kGradBeta).f32() + of},
-        {.data = with_other() ? c.In(kOther).f32() + at : nullptr},
-        c.Out(0).f32() + at, DType::kF32, c.kernel);
+        c.InOrNone(kOther).From(at), c.Out(0).From(at), c.kernel);
   });
 }
 
@@ -222,6 +219,9 @@ void RunNormReluConvGrad(const ConvGeometry& geometry, float epsilon,
   const auto shape = geometry.ShapeOf(c.in_spec(Op::kX), c.in_spec(Op::kW));
   const int64_t group = GroupImages(c.in_spec(Op::kX), c.in_spec(Op::kMean));
   const size_t sums = stores ? 1 : 0;  // the first of them
+  // What is not stored is summed up as if it were, like x.
+  const kernels::Tensor grad =
+      stores ? c.Out(0) : kernels::Tensor(nullptr, c.in_spec(Op::kX).dtype);
   ForGroups(group, run.count, [&](const Group& g) {
     const int64_t of = g.index * shape.in_channels;
     const int64_t at_x = FirstElement(c.in_spec(Op::kX), g);
@@ -231,19 +231,19 @@ void RunNormReluConvGrad(const ConvGeometry& geometry, float epsilon,
                          .variance = c.In(Op::kVariance).f32() + of,
                          .gamma = c.In(Op::kGamma).f32(),
                          .beta = c.In(Op::kBeta).f32()});
-    kernels::Conv2dGradInput(shape, g.images,
-                             {.data = c.In(Op::kGradY).f32() +
-                                      FirstElement(c.in_spec(Op::kGradY), g)},
-                             {.data = c.In(Op::kW).f32()},
-                             {.data = stores ? c.Out(0).f32() + at_x : nullptr,
-                              .x = c.In(Op::kX).f32() + at_x,
-                              .scale = norm.scale,
-                              .shift = norm.shift,
-                              .mean = c.In(Op::kMean).f32() + of,
-                              .inv_std = norm.inv_std,
-                              .grad_gamma = c.Out(sums).f32() + of,
-                              .grad_beta = c.Out(sums + 1).f32() + of},
-                             c.kernel);
+    kernels::Conv2dGradInput(
+        shape, g.images,
+        c.In(Op::kGradY).From(FirstElement(c.in_spec(Op::kGradY), g)),
+        c.In(Op::kW),
+        {.to = grad.From(at_x),
+         .x = c.In(Op::kX).From(at_x),
+         .scale = norm.scale,
+         .shift = norm.shift,
+         .mean = c.In(Op::kMean).f32() + of,
+         .inv_std = norm.inv_std,
+         .grad_gamma = c.Out(sums).f32() + of,
+         .grad_beta = c.Out(sums + 1).f32() + of},
+        c.kernel);
   });
 }
 

@@ -82,11 +82,10 @@ void NormReluConvGradRest::Run(const BoundOp& c, const RunContext& run) const {
                          .gamma = c.In(kGamma).f32(),
                          .beta = c.In(kBeta).f32()});
     kernels::Conv2dNormGrad(
-        shape, g.images,
-        {.data = c.In(kGradY).f32() + FirstElement(c.in_spec(kGradY), g)},
-        {.data = c.In(kW).f32()},
-        {.data = c.Out(0).f32() + at_x,
-         .x = c.In(kX).f32() + at_x,
+        shape, g.images, c.In(kGradY).From(FirstElement(c.in_spec(kGradY), g)),
+        c.In(kW),
+        {.to = c.Out(0).From(at_x),
+         .x = c.In(kX).From(at_x),
          .scale = norm.scale,
          .shift = norm.shift,
          .sums = {.gamma = c.In(kGamma).f32(),
@@ -94,7 +93,7 @@ void NormReluConvGradRest::Run(const BoundOp& c, const RunContext& run) const {
                   .inv_std = norm.inv_std,
                   .grad_gamma = c.In(kGradGamma).f32() + of,
                   .grad_beta = c.In(kGradBeta).f32() + of},
-         .residual = with_other() ? c.In(kOther).f32() + at_x : nullptr},
+         .residual = c.InOrNone(kOther).From(at_x)},
         c.kernel);
   });
 }

@@ -49,8 +49,13 @@ Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
   return workspace;
 }
 
+void CheckResidual(const conv::Sink& sink) {
+  TH_CHECK(!sink.residual.is_there() ||
+           sink.residual.dtype() == sink.to.dtype());
+}
+
 void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
-             const Conv2dInput& input, const Conv2dTensor& weights,
+             const Conv2dInput& input, const ConstTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
   conv::WinogradPass winograd;
   if (conv::MakeWinogradPass(shape, forward, winograd) &&
@@ -77,12 +82,10 @@ Workspace Conv2dForwardWorkspace(const Conv2dShape& shape,
 }
 
 void Conv2dForward(const Conv2dShape& shape, int64_t images,
-                   const Conv2dInput& x, const Conv2dTensor& w,
+                   const Conv2dInput& x, const ConstTensor& w,
                    const Conv2dOutput& y, const KernelContext& context) {
-  conv::Sink sink;
-  sink.data = y.data;
-  sink.dtype = y.dtype;
-  sink.residual = y.residual;
+  conv::Sink sink{.to = y.to, .residual = y.residual};
+  CheckResidual(sink);
   sink.moments = y.mean != nullptr;
   sink.partials = context.Shared<float>();
   RunPass(shape, true, images, x, w, sink, context);
@@ -108,21 +111,17 @@ Workspace Conv2dGradInputWorkspace(const Conv2dShape& shape,
 }
 
 void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
-                     const Conv2dTensor& grad_y, const Conv2dTensor& w,
+                     const ConstTensor& grad_y, const ConstTensor& w,
                      const Conv2dGradInputTarget& grad_x,
                      const KernelContext& context) {
-  conv::Sink sink;
-  sink.data = grad_x.data;
-  sink.dtype = grad_x.dtype;
+  conv::Sink sink{.to = grad_x.to};
   sink.x = grad_x.x;
-  sink.x_dtype = grad_x.x_dtype;
   sink.scale = grad_x.scale;
   sink.shift = grad_x.shift;
   sink.mean = grad_x.mean;
   sink.inv_std = grad_x.inv_std;
   sink.partials = context.Shared<float>();
-  const Conv2dInput input{.data = grad_y.data, .dtype = grad_y.dtype};
-  RunPass(shape, false, images, input, w, sink, context);
+  RunPass(shape, false, images, {.x = grad_y}, w, sink, context);
   if (!sink.reducing()) return;
   const int64_t chunk = conv::ChunkImages(shape.in_height * shape.in_width);
   for (int64_t c = 0; c < shape.in_channels; ++c) {
@@ -138,21 +137,17 @@ void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
 }
 
 void Conv2dNormGrad(const Conv2dShape& shape, int64_t images,
-                    const Conv2dTensor& grad_y, const Conv2dTensor& w,
+                    const ConstTensor& grad_y, const ConstTensor& w,
                     const Conv2dNormGradTarget& grad_x,
                     const KernelContext& context) {
-  conv::Sink sink;
-  sink.data = grad_x.data;
-  sink.dtype = grad_x.dtype;
-  sink.residual = grad_x.residual;
+  conv::Sink sink{.to = grad_x.to, .residual = grad_x.residual};
+  CheckResidual(sink);
   sink.x = grad_x.x;
-  sink.x_dtype = grad_x.x_dtype;
   sink.scale = grad_x.scale;
   sink.shift = grad_x.shift;
   sink.known_sums = &grad_x.sums;
   sink.count = static_cast<double>(images * shape.in_height * shape.in_width);
-  const Conv2dInput input{.data = grad_y.data, .dtype = grad_y.dtype};
-  RunPass(shape, false, images, input, w, sink, context);
+  RunPass(shape, false, images, {.x = grad_y}, w, sink, context);
 }
 
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
@@ -168,7 +163,7 @@ Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
 }
 
 void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
-                      const Conv2dInput& x, const Conv2dTensor& grad_y,
+                      const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
   conv::WinogradWeightPass winograd;

@@ -17,7 +17,7 @@
 
 #include "kernels/context.h"
 #include "kernels/norm/norm.h"
-#include "thimble/dtype.h"
+#include "kernels/tensor.h"
 
 namespace thimble::kernels {
 
@@ -43,25 +43,18 @@ struct Conv2dShape {
 // multiply-add, and max(u, 0) with relu. Without a scale, x itself. Padding is
 // zero in these values, not in x.
 struct Conv2dInput {
-  const void* data = nullptr;
-  DType dtype = DType::kF32;  // or f16, bf16, u8
+  ConstTensor x;  // f32, f16, bf16 or u8
   const float* scale = nullptr;
   const float* shift = nullptr;
   bool relu = false;  // REQUIRES: a scale
 };
 
-// A plain tensor of f32, f16 or bf16.
-struct Conv2dTensor {
-  const void* data = nullptr;
-  DType dtype = DType::kF32;
-};
-
 // y[i, o, h, w] = sum over c, kh, kw of w[o, c, kh, kw] *
 //     u[i, c, h*stride + kh - padding, w*stride + kw - padding] + residual
 struct Conv2dOutput {
-  void* data = nullptr;
-  DType dtype = DType::kF32;
-  const void* residual = nullptr;  // same type and shape; may be `data`
+  Tensor to;
+  // Same type (checked) and shape; may be `to`.
+  ConstTensor residual = ConstTensor::None();
   // Both or none: mean and biased variance of y as stored, per channel.
   float* mean = nullptr;
   float* variance = nullptr;
@@ -72,10 +65,9 @@ struct Conv2dOutput {
 // summed up, as stored, for the batch normalisation that scale and shift are:
 //   grad_beta[c] = sum of grad, grad_gamma[c] = sum of grad*(x-mean)*inv_std.
 struct Conv2dGradInputTarget {
-  void* data = nullptr;  // null, with x: only the sums, as if it were stored
-  DType dtype = DType::kF32;
-  const void* x = nullptr;  // null: none of the following
-  DType x_dtype = DType::kF32;
+  // Without data, with x: only the sums, as if it were stored in its type.
+  Tensor to;
+  ConstTensor x = ConstTensor::None();  // None: none of the following
   const float* scale = nullptr;
   const float* shift = nullptr;
   const float* mean = nullptr;
@@ -86,23 +78,20 @@ struct Conv2dGradInputTarget {
 
 // With the sums known, the same gradient again, through relu(x * scale + shift)
 // and on through the batch normalisation: to the bit what BatchNormGradRest
-// makes of it as stored in `dtype`, with the sums over all images of the call,
-// plus the residual. In place on x or the residual where the types are the
-// same.
+// makes of it as stored in the type of `to`, with the sums over all images of
+// the call, plus the residual. In place on x or the residual where the types
+// are the same.
 struct Conv2dNormGradTarget {
-  void* data = nullptr;
-  DType dtype = DType::kF32;
-  const void* x = nullptr;
-  DType x_dtype = DType::kF32;
+  Tensor to;
+  ConstTensor x;
   const float* scale = nullptr;
   const float* shift = nullptr;
   BatchNormGradSums sums;
-  const void* residual = nullptr;  // of `dtype`; may be null
+  ConstTensor residual = ConstTensor::None();  // of the type of `to` (checked)
 };
 
 struct Conv2dGradWeightTarget {
-  void* data = nullptr;
-  DType dtype = DType::kF32;
+  Tensor to;
   bool accumulate = false;  // adds to what is there
 };
 
@@ -119,19 +108,19 @@ struct Conv2dReduction {
 Workspace Conv2dForwardWorkspace(const Conv2dShape& shape,
                                  const Conv2dReduction& reduction = {});
 void Conv2dForward(const Conv2dShape& shape, int64_t images,
-                   const Conv2dInput& x, const Conv2dTensor& w,
+                   const Conv2dInput& x, const ConstTensor& w,
                    const Conv2dOutput& y, const KernelContext& context);
 
 Workspace Conv2dGradInputWorkspace(const Conv2dShape& shape,
                                    const Conv2dReduction& reduction = {});
 void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
-                     const Conv2dTensor& grad_y, const Conv2dTensor& w,
+                     const ConstTensor& grad_y, const ConstTensor& w,
                      const Conv2dGradInputTarget& grad_x,
                      const KernelContext& context);
 
 // Scratch: Conv2dGradInputWorkspace without a reduction.
 void Conv2dNormGrad(const Conv2dShape& shape, int64_t images,
-                    const Conv2dTensor& grad_y, const Conv2dTensor& w,
+                    const ConstTensor& grad_y, const ConstTensor& w,
                     const Conv2dNormGradTarget& grad_x,
                     const KernelContext& context);
 
@@ -139,30 +128,8 @@ void Conv2dNormGrad(const Conv2dShape& shape, int64_t images,
 // sums over blocks of rows that depend on the shape only. Zeros for no images.
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape);
 void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
-                      const Conv2dInput& x, const Conv2dTensor& grad_y,
+                      const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context);
-
-// Plain f32.
-inline void Conv2dForward(const Conv2dShape& shape, int64_t images,
-                          const float* x, const float* w, float* y,
-                          const KernelContext& context) {
-  Conv2dForward(shape, images, Conv2dInput{.data = x}, Conv2dTensor{.data = w},
-                Conv2dOutput{.data = y}, context);
-}
-inline void Conv2dGradInput(const Conv2dShape& shape, int64_t images,
-                            const float* grad_y, const float* w, float* grad_x,
-                            const KernelContext& context) {
-  Conv2dGradInput(shape, images, Conv2dTensor{.data = grad_y},
-                  Conv2dTensor{.data = w},
-                  Conv2dGradInputTarget{.data = grad_x}, context);
-}
-inline void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
-                             const float* x, const float* grad_y, float* grad_w,
-                             const KernelContext& context) {
-  Conv2dGradWeight(shape, images, Conv2dInput{.data = x},
-                   Conv2dTensor{.data = grad_y},
-                   Conv2dGradWeightTarget{.data = grad_w}, context);
-}
 
 }  // namespace thimble::kernels

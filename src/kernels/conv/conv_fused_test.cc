@@ -125,7 +125,7 @@ Activated Activate(const Case& c, const Form& form, StoredTensor& x,
 }
 
 Conv2dInput InputOf(const Form& form, StoredTensor& x, const Coefficients& k) {
-  Conv2dInput input{.data = x.data(), .dtype = x.dtype()};
+  Conv2dInput input{.x = x.tensor()};
   if (!form.prologue) return input;
   input.scale = k.scale.data();
   input.shift = k.shift.data();
@@ -182,17 +182,17 @@ void CheckForward(const Case& c, const Form& form) {
       StoredTensor y(form.y, OutputSize(c), 3);  // also the residual, in place
       std::vector<float> mean(static_cast<size_t>(s.out_channels));
       std::vector<float> variance(mean.size());
-      Conv2dOutput output{.data = y.data(), .dtype = form.y};
+      Conv2dOutput output{.to = y.tensor()};
       // Once in place, once from elsewhere.
       if (form.residual) {
-        output.residual = threads == 1 ? residual.data() : y.data();
+        output.residual = threads == 1 ? residual.tensor() : y.tensor();
       }
       if (form.reduce) {
         output.mean = mean.data();
         output.variance = variance.data();
       }
-      Conv2dForward(s, c.images, InputOf(form, x, k),
-                    Conv2dTensor{w.data(), form.w}, output, *context);
+      Conv2dForward(s, c.images, InputOf(form, x, k), w.tensor(), output,
+                    *context);
       const int64_t terms = s.in_channels * s.kernel_h * s.kernel_w + 1;
       for (size_t i = 0; i < want.size(); ++i) {
         const double r = form.residual ? residual.Get(i) : 0.0;
@@ -293,10 +293,9 @@ void CheckGradInput(const Case& c, const GradForm& form) {
       StoredTensor got(form.grad_x, InputSize(c));
       std::vector<float> gamma(static_cast<size_t>(s.in_channels));
       std::vector<float> beta(gamma.size());
-      Conv2dGradInputTarget target{.data = got.data(), .dtype = form.grad_x};
+      Conv2dGradInputTarget target{.to = got.tensor()};
       if (form.norm) {
-        target.x = x.data();
-        target.x_dtype = form.x;
+        target.x = x.tensor();
         target.scale = scale.data();
         target.shift = shift.data();
         target.mean = mean.data();
@@ -304,8 +303,8 @@ void CheckGradInput(const Case& c, const GradForm& form) {
         target.grad_gamma = gamma.data();
         target.grad_beta = beta.data();
       }
-      Conv2dGradInput(s, c.images, Conv2dTensor{grad_y.data(), form.grad_y},
-                      Conv2dTensor{w.data(), form.w}, target, *context);
+      Conv2dGradInput(s, c.images, grad_y.tensor(), w.tensor(), target,
+                      *context);
       const int64_t terms = s.out_channels * s.kernel_h * s.kernel_w;
       for (size_t i = 0; i < want.size(); ++i) {
         const double bound = SumErrorBound(terms, size[i]);
@@ -370,13 +369,12 @@ class NormGradCase {
                               Conv2dGradInputWorkspace(s, {true, c_.images}));
     Restore();
     StoredTensor grad(form_.grad_x, InputSize(c_));
-    NormGradResult result = Sums(grad.data(), *context);
+    NormGradResult result = Sums(grad.tensor(), *context);
     BatchNormGradRest(
         {.channels = s.in_channels, .pixels = s.in_height * s.in_width},
-        c_.images, {grad.data(), form_.grad_x}, {x_.data(), form_.x},
-        SumsOf(result),
-        {with_residual ? residual_.data() : nullptr, form_.grad_x}, grad.data(),
-        form_.grad_x, *context);
+        c_.images, grad.tensor(), x_.tensor(), SumsOf(result),
+        with_residual ? residual_.tensor() : Tensor::None(), grad.tensor(),
+        *context);
     result.grad_x = grad.Bytes();
     return result;
   }
@@ -387,21 +385,19 @@ class NormGradCase {
     const TestContext second(3, Conv2dGradInputWorkspace(s));
     Restore();
     StoredTensor apart(form_.grad_x, InputSize(c_));
-    NormGradResult result = Sums(nullptr, *first);
+    NormGradResult result = Sums({nullptr, form_.grad_x}, *first);
     StoredTensor& to = over == Over::kX          ? x_
                        : over == Over::kResidual ? residual_
                                                  : apart;
-    Conv2dNormGrad(s, c_.images, {grad_y_.data(), form_.grad_y},
-                   {w_.data(), form_.w},
-                   {.data = to.data(),
-                    .dtype = form_.grad_x,
-                    .x = x_.data(),
-                    .x_dtype = form_.x,
-                    .scale = scale_.data(),
-                    .shift = shift_.data(),
-                    .sums = SumsOf(result),
-                    .residual = with_residual ? residual_.data() : nullptr},
-                   *second);
+    Conv2dNormGrad(
+        s, c_.images, grad_y_.tensor(), w_.tensor(),
+        {.to = to.tensor(),
+         .x = x_.tensor(),
+         .scale = scale_.data(),
+         .shift = shift_.data(),
+         .sums = SumsOf(result),
+         .residual = with_residual ? residual_.tensor() : Tensor::None()},
+        *second);
     result.grad_x = to.Bytes();
     return result;
   }
@@ -414,14 +410,11 @@ class NormGradCase {
                 residual_bytes_.size());
   }
 
-  NormGradResult Sums(void* to, const KernelContext& context) {
+  NormGradResult Sums(const Tensor& to, const KernelContext& context) {
     NormGradResult result{{}, mean_, mean_};
-    Conv2dGradInput(c_.shape, c_.images, {grad_y_.data(), form_.grad_y},
-                    {w_.data(), form_.w},
-                    {.data = to,
-                     .dtype = form_.grad_x,
-                     .x = x_.data(),
-                     .x_dtype = form_.x,
+    Conv2dGradInput(c_.shape, c_.images, grad_y_.tensor(), w_.tensor(),
+                    {.to = to,
+                     .x = x_.tensor(),
                      .scale = scale_.data(),
                      .shift = shift_.data(),
                      .mean = mean_.data(),
@@ -489,9 +482,9 @@ void CheckGradWeight(const Case& c, const Form& form, bool accumulate) {
       SCOPED_TRACE(threads);
       const TestContext context(threads, Conv2dGradWeightWorkspace(s));
       StoredTensor got(form.w, WeightSize(c), 3);
-      Conv2dGradWeight(
-          s, c.images, InputOf(form, x, k), Conv2dTensor{grad_y.data(), form.y},
-          Conv2dGradWeightTarget{got.data(), form.w, accumulate}, *context);
+      Conv2dGradWeight(s, c.images, InputOf(form, x, k), grad_y.tensor(),
+                       {.to = got.tensor(), .accumulate = accumulate},
+                       *context);
       for (size_t i = 0; i < want.size(); ++i) {
         const double b = accumulate ? before.Get(i) : 0.0;
         const double bound =

@@ -120,19 +120,34 @@ class Input {
 // One pass: a kernel and its definition, from two inputs to one output.
 struct PassUnderTest {
   Workspace (*workspace)(const Conv2dShape&);
-  void (*kernel)(const Conv2dShape&, int64_t, const float*, const float*,
-                 float*, const KernelContext&);
+  void (*kernel)(const Conv2dShape&, int64_t, const ConstTensor&,
+                 const ConstTensor&, const Tensor&, const KernelContext&);
   void (*definition)(const Conv2dShape&, int64_t, const double*, const double*,
                      double*);
 };
 const PassUnderTest kForward = {
     [](const Conv2dShape& s) { return Conv2dForwardWorkspace(s); },
-    Conv2dForward, reference::Conv2dForward<double>};
+    [](const Conv2dShape& s, int64_t images, const ConstTensor& x,
+       const ConstTensor& w, const Tensor& y, const KernelContext& context) {
+      Conv2dForward(s, images, {x}, w, {y}, context);
+    },
+    reference::Conv2dForward<double>};
 const PassUnderTest kGradInput = {
     [](const Conv2dShape& s) { return Conv2dGradInputWorkspace(s); },
-    Conv2dGradInput, reference::Conv2dGradInput<double>};
-const PassUnderTest kGradWeight = {Conv2dGradWeightWorkspace, Conv2dGradWeight,
-                                   reference::Conv2dGradWeight<double>};
+    [](const Conv2dShape& s, int64_t images, const ConstTensor& grad_y,
+       const ConstTensor& w, const Tensor& grad_x,
+       const KernelContext& context) {
+      Conv2dGradInput(s, images, grad_y, w, {grad_x}, context);
+    },
+    reference::Conv2dGradInput<double>};
+const PassUnderTest kGradWeight = {
+    Conv2dGradWeightWorkspace,
+    [](const Conv2dShape& s, int64_t images, const ConstTensor& x,
+       const ConstTensor& grad_y, const Tensor& grad_w,
+       const KernelContext& context) {
+      Conv2dGradWeight(s, images, {x}, grad_y, {grad_w}, context);
+    },
+    reference::Conv2dGradWeight<double>};
 
 std::vector<float> Bits(const GuardedBuffer<float>& values) {
   return {values.data(), values.data() + values.size()};
@@ -153,7 +168,8 @@ void CheckCase(const PassUnderTest& pass, const Case& c, const Input& a,
     for (int threads : {1, 2, 3}) {
       const TestContext context(threads, pass.workspace(c.shape));
       GuardedBuffer<float> got(size, static_cast<size_t>(threads));
-      pass.kernel(c.shape, c.images, a.data(), b.data(), got.data(), *context);
+      pass.kernel(c.shape, c.images, F32(a.data()), F32(b.data()),
+                  F32(got.data()), *context);
       got.CheckGuards("output");
       for (size_t i = 0; i < size; ++i) {
         ASSERT_NEAR(got[i], want[i], SumErrorBound(terms, magnitudes[i]))
@@ -209,14 +225,16 @@ TEST(Conv, ImageDoesNotDependOnTheImagesBesideIt) {
       const TestContext forward(3, Conv2dForwardWorkspace(s));
       const TestContext backward(3, Conv2dGradInputWorkspace(s));
       GuardedBuffer<float> y(kImages * out), grad_x(kImages * in);
-      Conv2dForward(s, kImages, x.data(), w.data(), y.data(), *forward);
-      Conv2dGradInput(s, kImages, grad_y.data(), w.data(), grad_x.data(),
-                      *backward);
+      Conv2dForward(s, kImages, {F32(x.data())}, F32(w.data()), {F32(y.data())},
+                    *forward);
+      Conv2dGradInput(s, kImages, F32(grad_y.data()), F32(w.data()),
+                      {F32(grad_x.data())}, *backward);
       for (size_t i = 0; i < kImages; ++i) {
         GuardedBuffer<float> one(out), grad(in);
-        Conv2dForward(s, 1, x.data() + i * in, w.data(), one.data(), *forward);
-        Conv2dGradInput(s, 1, grad_y.data() + i * out, w.data(), grad.data(),
-                        *backward);
+        Conv2dForward(s, 1, {F32(x.data() + i * in)}, F32(w.data()),
+                      {F32(one.data())}, *forward);
+        Conv2dGradInput(s, 1, F32(grad_y.data() + i * out), F32(w.data()),
+                        {F32(grad.data())}, *backward);
         const float* at = y.data() + i * out;
         ASSERT_EQ(Bits(one), std::vector<float>(at, at + out));
         at = grad_x.data() + i * in;
@@ -235,10 +253,13 @@ TEST(Conv, NoImagesWriteNothingButZeroWeightGradients) {
     const TestContext forward(2, Conv2dForwardWorkspace(s));
     const TestContext backward(2, Conv2dGradInputWorkspace(s));
     const TestContext weight(2, Conv2dGradWeightWorkspace(s));
-    Conv2dForward(s, 0, none.data(), w.data(), none.data(), *forward);
-    Conv2dGradInput(s, 0, none.data(), w.data(), none.data(), *backward);
+    Conv2dForward(s, 0, {F32(none.data())}, F32(w.data()), {F32(none.data())},
+                  *forward);
+    Conv2dGradInput(s, 0, F32(none.data()), F32(w.data()), {F32(none.data())},
+                    *backward);
     none.CheckGuards("none");
-    Conv2dGradWeight(s, 0, none.data(), none.data(), grad_w.data(), *weight);
+    Conv2dGradWeight(s, 0, {F32(none.data())}, F32(none.data()),
+                     {F32(grad_w.data())}, *weight);
     grad_w.CheckGuards("grad_w");
     for (size_t i = 0; i < grad_w.size(); ++i) ASSERT_EQ(grad_w[i], 0.0f);
   });
@@ -266,7 +287,8 @@ TEST(Conv, StaysInsideItsAllocations) {
             std::aligned_alloc(kAlignment, bytes), &std::free);
         context.scratch = static_cast<std::byte*>(scratch.get());
         std::vector<float> got(size);
-        pass.kernel(s, c.images, a.data(), b.data(), got.data(), context);
+        pass.kernel(s, c.images, F32(a.data()), F32(b.data()), F32(got.data()),
+                    context);
         for (float value : got) ASSERT_TRUE(std::isfinite(value));
       });
     };
@@ -288,7 +310,8 @@ PassErrors ErrorsOf(const Conv2dShape& s, int64_t images) {
                          const Input& b, const std::vector<double>& want) {
     const TestContext context(1, pass.workspace(s));
     std::vector<float> got(want.size());
-    pass.kernel(s, images, a.data(), b.data(), got.data(), *context);
+    pass.kernel(s, images, F32(a.data()), F32(b.data()), F32(got.data()),
+                *context);
     double square = 0.0;
     for (size_t i = 0; i < got.size(); ++i) {
       square += (got[i] - want[i]) * (got[i] - want[i]);

@@ -128,19 +128,20 @@ void ListOffsets(const conv::WeightPass& pass, const WeightWork& work) {
 // grad_y of outputs [first, first + outputs) of one image, `count` positions
 // from `position` on, as [position][width]. `block` holds them in between where
 // they are not f32.
-void TransposeGrad(const Conv2dTensor& grad_y, int64_t first_plane,
+void TransposeGrad(const ConstTensor& grad_y, int64_t first_plane,
                    int64_t outputs, int64_t pixels, int64_t position,
                    int64_t count, int64_t width, float* block, float* to) {
   const int64_t at = first_plane * pixels + position;
-  const float* from = static_cast<const float*>(grad_y.data) + at;
-  int64_t stride = pixels;
-  if (grad_y.dtype != DType::kF32) {
-    const Conv2dInput input{.data = grad_y.data, .dtype = grad_y.dtype};
+  const float* from = block;
+  int64_t stride = count;
+  if (grad_y.dtype() == DType::kF32) {
+    from = grad_y.f32() + at;
+    stride = pixels;
+  } else {
+    const Conv2dInput input{.x = grad_y};
     for (int64_t o = 0; o < outputs; ++o) {
       ReadRow(input, 0, at + o * pixels, count, block + o * count);
     }
-    from = block;
-    stride = count;
   }
   Transpose(static_cast<size_t>(outputs), static_cast<size_t>(count), from,
             static_cast<size_t>(stride), to, static_cast<size_t>(width));
@@ -148,7 +149,7 @@ void TransposeGrad(const Conv2dTensor& grad_y, int64_t first_plane,
 
 // Adds one image to the sums of the unit.
 void AddImage(const conv::WeightPass& pass, const WeightWork& work,
-              const Conv2dInput& x, const Conv2dTensor& grad_y, int64_t image) {
+              const Conv2dInput& x, const ConstTensor& grad_y, int64_t image) {
   const conv::Tile& tile = pass.tile;
   const Conv2dShape& s = pass.shape;
   for (int64_t row = 0; row < tile.rows; row += tile.block_rows) {
@@ -171,17 +172,17 @@ void AddImage(const conv::WeightPass& pass, const WeightWork& work,
 void StoreWeights(const Conv2dGradWeightTarget& grad_w, const float* sums,
                   int64_t width, int64_t outputs, int64_t count, int64_t at,
                   int64_t stride, float* row) {
-  if (grad_w.dtype == DType::kF32 && !grad_w.accumulate) {
+  if (grad_w.to.dtype() == DType::kF32 && !grad_w.accumulate) {
     Transpose(static_cast<size_t>(count), static_cast<size_t>(outputs), sums,
-              static_cast<size_t>(width), static_cast<float*>(grad_w.data) + at,
+              static_cast<size_t>(width), grad_w.to.f32() + at,
               static_cast<size_t>(stride));
     return;
   }
   for (int64_t o = 0; o < outputs; ++o) {
     for (int64_t j = 0; j < count; ++j) row[j] = sums[j * width + o];
-    WithFloatType(grad_w.dtype, [&](auto type) HWY_ATTR {
+    WithFloatType(grad_w.to.dtype(), [&](auto type) HWY_ATTR {
       using T = decltype(type);
-      T* to = static_cast<T*>(grad_w.data) + at + o * stride;
+      T* to = static_cast<T*>(grad_w.to.data()) + at + o * stride;
       if (grad_w.accumulate) {
         MapRow(count, to, row,
                [](V v, V there) HWY_ATTR { return hn::Add(there, v); });
@@ -193,7 +194,7 @@ void StoreWeights(const Conv2dGradWeightTarget& grad_w, const float* sums,
 
 // Sums over all images, then writes the unit's part of grad_w.
 void SumUnit(const conv::WeightPass& pass, const WeightWork& work,
-             int64_t images, const Conv2dInput& x, const Conv2dTensor& grad_y,
+             int64_t images, const Conv2dInput& x, const ConstTensor& grad_y,
              const Conv2dGradWeightTarget& grad_w) {
   const Conv2dShape& s = pass.shape;
   const conv::Tile& tile = pass.tile;
@@ -215,7 +216,7 @@ void SumUnit(const conv::WeightPass& pass, const WeightWork& work,
 
 // Threads share the pairs (block of outputs, chunk of channels).
 void RunGradWeight(const conv::WeightPass& pass, int64_t images,
-                   const Conv2dInput& x, const Conv2dTensor& grad_y,
+                   const Conv2dInput& x, const ConstTensor& grad_y,
                    const Conv2dGradWeightTarget& grad_w,
                    const KernelContext& context) {
   const Conv2dShape& s = pass.shape;

@@ -30,7 +30,7 @@ namespace {
 struct GroupedCall {
   const conv::GroupedPass& pass;
   const Conv2dInput& input;
-  const Conv2dTensor& weights;
+  const ConstTensor& weights;
   const conv::Sink& sink;
   int64_t images;
   int64_t pair;
@@ -192,7 +192,7 @@ void WriteBlock(const GroupedCall& call, const GroupedWork& work,
       float* from = sums;
       if (pass.phases == 2) {
         const bool plain = call.sink.plain();
-        from = plain ? static_cast<float*>(call.sink.data) + offset : work.line;
+        from = plain ? call.sink.to.f32() + offset : work.line;
         InterleaveFour(call, work, sums,
                        span.pair * conv::kBlockOutputs * sum.output_floats,
                        from);
@@ -207,19 +207,19 @@ void WriteBlock(const GroupedCall& call, const GroupedWork& work,
 // Asks for the lines that WriteBlock will write, while sums are on their way.
 void PrefetchResults(const GroupedCall& call, const TileSpan& span,
                      int64_t first_output, int64_t there) {
-  if (call.sink.data == nullptr) return;
+  if (!call.sink.to.is_there()) return;
   const conv::GroupedPass& pass = call.pass;
   const int64_t scale = pass.phases * pass.phases;
   const int64_t plane = scale * pass.height * pass.width;
   const auto bytes = static_cast<int64_t>(
-      BytesFor(call.sink.dtype, scale * span.rows * pass.width));
+      BytesFor(call.sink.to.dtype(), scale * span.rows * pass.width));
   for (int64_t i = 0; i < span.images * there; ++i) {
     const int64_t offset =
         ((span.image + i / there) * pass.outputs + first_output + i % there) *
             plane +
         scale * span.first * pass.width;
-    const auto* at = static_cast<const std::byte*>(call.sink.data) +
-                     BytesFor(call.sink.dtype, offset);
+    const auto* at =
+        static_cast<const std::byte*>(call.sink.to.From(offset).data());
     for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 1, 2);
   }
 }
@@ -245,8 +245,7 @@ void SumGroupedBlock(const GroupedCall& call, GroupedWork& work,
   if (direct) {
     sum.output_floats = plane;
     sum.pair_floats = span.pair == 1 ? 0 : pass.outputs * plane;
-    sum.out = static_cast<float*>(call.sink.data) +
-              (span.image * pass.outputs + first) * plane +
+    sum.out = call.sink.to.f32() + (span.image * pass.outputs + first) * plane +
               span.first * pass.width;
     // Of few channels, sums are done before the lines would be there.
     if (pass.channels >= 32) PrefetchSums(sum, outputs, span.rows * pass.width);
@@ -272,7 +271,7 @@ void FindTile(const GroupedCall& call, GroupedWork& work) {
   work.missing_rows = pass.step == 1 ? pass.above - above : 0;
   if (call.in_place) {
     work.channel_floats = pass.src_height * pass.width;
-    work.source = static_cast<const float*>(call.input.data) +
+    work.source = call.input.x.f32() +
                   work.span.image * pass.channels * work.channel_floats +
                   (work.span.first - above) * pass.width;
     return;
@@ -329,7 +328,7 @@ void SumGroupedChunk(const GroupedCall& call, GroupedWork& work, int64_t group,
 
 // False where this target has no such way.
 bool RunGrouped(const conv::GroupedPass& pass, int64_t images,
-                const Conv2dInput& input, const Conv2dTensor& weights,
+                const Conv2dInput& input, const ConstTensor& weights,
                 const conv::Sink& sink, const KernelContext& context) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   const int64_t lanes = LaneCount();

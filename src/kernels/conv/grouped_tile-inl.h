@@ -79,7 +79,7 @@ void LoadPaired(const conv::GroupedPass& pass, const Conv2dInput& input,
                 const TileSpan& span, float* tile) {
   const Eight d;
   const SourceRows rows = RowsOf(pass, span);
-  const auto* data = static_cast<const T*>(input.data);
+  const auto* data = static_cast<const T*>(input.x.data());
   ForEachPlane(pass, span, rows.begin, tile,
                [&](int64_t offset, int64_t c, float* to) HWY_ATTR {
                  const auto scale = Coefficient<kPrologue>(d, input.scale, c);
@@ -135,7 +135,7 @@ void LoadSplit(const conv::GroupedPass& pass, const Conv2dInput& input,
   const int64_t odd = (pass.block_rows + 1) * pitch;
   const int64_t even = pass.block_rows * pitch;
   const int64_t skipped = span.first == 0 ? 1 : 0;  // row -1
-  const auto* data = static_cast<const T*>(input.data);
+  const auto* data = static_cast<const T*>(input.x.data());
   ForEachPlane(pass, span, 2 * span.first, tile,
                [&](int64_t offset, int64_t c, float* to) HWY_ATTR {
                  const T* from = data + offset;
@@ -171,12 +171,12 @@ void PrefetchSpan(const conv::GroupedPass& pass, const Conv2dInput& input,
   const int64_t end =
       HWY_MIN(pass.src_height, (span.first + span.rows) * pass.step + 1);
   const auto bytes = static_cast<int64_t>(
-      BytesFor(input.dtype, (end - begin) * pass.src_width));
+      BytesFor(input.x.dtype(), (end - begin) * pass.src_width));
   for (int64_t p = 0; p < span.images * pass.channels; ++p) {
     const int64_t row =
         (span.image * pass.channels + p) * pass.src_height + begin;
-    const auto* from = static_cast<const std::byte*>(input.data) +
-                       BytesFor(input.dtype, row * pass.src_width);
+    const auto* from = static_cast<const std::byte*>(
+        input.x.From(row * pass.src_width).data());
     for (int64_t i = 0; i < bytes; i += 64) {
       __builtin_prefetch(from + i, 0, 2);
     }

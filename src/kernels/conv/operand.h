@@ -12,13 +12,11 @@
 namespace thimble::kernels::conv {
 
 struct Sink {
-  void* data = nullptr;  // null: only sums are wanted
-  DType dtype = DType::kF32;
-  const void* residual = nullptr;
-  bool moments = false;  // mean and variance are wanted
+  Tensor to;  // without data: only sums are wanted
+  ConstTensor residual = ConstTensor::None();  // of the type of `to`
+  bool moments = false;                        // mean and variance are wanted
   // With x: mask and sums, as in Conv2dGradInputTarget.
-  const void* x = nullptr;
-  DType x_dtype = DType::kF32;
+  ConstTensor x = ConstTensor::None();
   const float* scale = nullptr;
   const float* shift = nullptr;
   const float* mean = nullptr;
@@ -30,12 +28,12 @@ struct Sink {
   float* partials = nullptr;
 
   bool reducing() const {
-    return moments || (x != nullptr && known_sums == nullptr);
+    return moments || (x.is_there() && known_sums == nullptr);
   }
-  // Results can be written to `data` as they come.
+  // Results can be written to `to` as they come.
   bool plain() const {
-    return dtype == DType::kF32 && residual == nullptr && !moments &&
-           x == nullptr;
+    return to.dtype() == DType::kF32 && !residual.is_there() && !moments &&
+           !x.is_there();
   }
 };
 

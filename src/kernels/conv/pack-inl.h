@@ -125,10 +125,10 @@ HWY_INLINE void PackNineByEight(const PackPlan& plan, const float* from,
 // All channels of the block of outputs that begins at `first`. Weights that are
 // not f32 go through `line`, a few channels at a time.
 void PackBlock(const conv::GroupedPass& pass, const PackPlan& plan,
-               const Conv2dTensor& w, int64_t first, float* line, float* to) {
+               const ConstTensor& w, int64_t first, float* line, float* to) {
   const int64_t base = first * pass.output_weights;
-  if (w.dtype == DType::kF32) {
-    const float* from = static_cast<const float*>(w.data) + base;
+  if (w.dtype() == DType::kF32) {
+    const float* from = w.f32() + base;
     if (plan.taps == 9 && plan.there == 8 && plan.outputs == 8) {
       PackNineByEight(plan, from, pass.output_weights, pass.channel_weights,
                       pass.channels, to);
@@ -140,7 +140,7 @@ void PackBlock(const conv::GroupedPass& pass, const PackPlan& plan,
     }
     return;
   }
-  const Conv2dInput input{.data = w.data, .dtype = w.dtype};
+  const Conv2dInput input{.x = w};
   const int64_t taps = plan.taps;
   if (!pass.forward) {  // neighbouring outputs are neighbours in memory
     for (int64_t c = 0; c < pass.channels; ++c) {

@@ -221,7 +221,7 @@ void FindSource(const conv::RowWeightPass& pass, const Conv2dInput& x,
     return (plane * s.in_height + begin) * s.in_width;
   };
   if (IsPlain(x)) {
-    work.x = static_cast<const float*>(x.data) + offset(0, 0);
+    work.x = x.x.f32() + offset(0, 0);
     work.x_channel = s.in_height * s.in_width;
     work.x_image = s.in_channels * work.x_channel;
     return;
@@ -238,11 +238,11 @@ void FindSource(const conv::RowWeightPass& pass, const Conv2dInput& x,
 }
 
 // grad_y of the positions, transposed.
-void FindGrad(const conv::RowWeightPass& pass, const Conv2dTensor& grad_y,
+void FindGrad(const conv::RowWeightPass& pass, const ConstTensor& grad_y,
               int64_t image, const RowWork& work) {
   const int64_t count = work.rows * pass.width;
   const int64_t step =
-      grad_y.dtype == DType::kF32 ? count : HWY_MIN(count, conv::kGradPiece);
+      grad_y.dtype() == DType::kF32 ? count : HWY_MIN(count, conv::kGradPiece);
   for (int64_t i = 0; i < work.images; ++i) {
     for (int64_t p = 0; p < count; p += step) {
       TransposeGrad(
@@ -257,13 +257,12 @@ void FindGrad(const conv::RowWeightPass& pass, const Conv2dTensor& grad_y,
 // Asks for what the next images, from `image` on, will need of x and grad_y.
 // Streams of whole pages are left to the hardware, which sees them.
 void PrefetchImages(const conv::RowWeightPass& pass, const Conv2dInput& x,
-                    const Conv2dTensor& grad_y, int64_t image, int64_t images,
+                    const ConstTensor& grad_y, int64_t image, int64_t images,
                     const RowWork& work) {
   const Conv2dShape& s = pass.shape;
-  const auto ask = [](const void* data, DType dtype, int64_t first, int64_t n) {
-    const auto* from =
-        static_cast<const std::byte*>(data) + BytesFor(dtype, first);
-    const auto bytes = static_cast<int64_t>(BytesFor(dtype, n));
+  const auto ask = [](const ConstTensor& tensor, int64_t first, int64_t n) {
+    const auto* from = static_cast<const std::byte*>(tensor.From(first).data());
+    const auto bytes = static_cast<int64_t>(BytesFor(tensor.dtype(), n));
     for (int64_t i = 0; i < bytes; i += 64) {
       __builtin_prefetch(from + i, 0, 2);  // into the L2 cache
     }
@@ -272,17 +271,16 @@ void PrefetchImages(const conv::RowWeightPass& pass, const Conv2dInput& x,
   if (x_plane >= 1024) return;
   const int64_t end = HWY_MIN(images, image + pass.images);
   for (int64_t i = image; i < end; ++i) {
-    ask(x.data, x.dtype, (i * s.in_channels + work.first_channel) * x_plane,
+    ask(x.x, (i * s.in_channels + work.first_channel) * x_plane,
         work.channels * x_plane);
     const int64_t y_plane = pass.height * pass.width;
-    ask(grad_y.data, grad_y.dtype,
-        (i * s.out_channels + work.first_output) * y_plane,
+    ask(grad_y, (i * s.out_channels + work.first_output) * y_plane,
         work.outputs * y_plane);
   }
 }
 
 void SumRowUnit(const conv::RowWeightPass& pass, RowWork& work, int64_t images,
-                const Conv2dInput& x, const Conv2dTensor& grad_y,
+                const Conv2dInput& x, const ConstTensor& grad_y,
                 const Conv2dGradWeightTarget& grad_w) {
   const Conv2dShape& s = pass.shape;
   const int64_t taps = pass.taps();
@@ -312,7 +310,7 @@ void SumRowUnit(const conv::RowWeightPass& pass, RowWork& work, int64_t images,
 
 // Threads share the pairs (block of outputs, chunk of channels).
 void RunRowWeight(const conv::RowWeightPass& pass, int64_t images,
-                  const Conv2dInput& x, const Conv2dTensor& grad_y,
+                  const Conv2dInput& x, const ConstTensor& grad_y,
                   const Conv2dGradWeightTarget& grad_w,
                   const KernelContext& context) {
   const Conv2dShape& s = pass.shape;

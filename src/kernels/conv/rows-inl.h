@@ -63,7 +63,7 @@ HWY_INLINE hn::Vec<DV> Coefficient(DV d, const float* values, int64_t channel) {
 // Calls f(T(), prologue as a constant) for the input's type and prologue.
 template <typename F>
 HWY_INLINE void WithInput(const Conv2dInput& input, const F& f) {
-  WithStorageType(input.dtype, [&](auto type) HWY_ATTR {
+  WithStorageType(input.x.dtype(), [&](auto type) HWY_ATTR {
     switch (PrologueOf(input)) {
       case Prologue::kNone:
         return f(type, std::integral_constant<Prologue, Prologue::kNone>());
@@ -85,23 +85,21 @@ HWY_INLINE void ReadRow(const Conv2dInput& input, int64_t channel,
     const D d;
     const V scale = Coefficient<kPrologue>(d, input.scale, channel);
     const V shift = Coefficient<kPrologue>(d, input.shift, channel);
-    CopyRowAs(n, static_cast<const T*>(input.data) + offset, to,
+    CopyRowAs(n, static_cast<const T*>(input.x.data()) + offset, to,
               [&](V v)
                   HWY_ATTR { return Activate<kPrologue>(d, v, scale, shift); });
   });
 }
 
 HWY_INLINE bool IsPlain(const Conv2dInput& input) {
-  return input.dtype == DType::kF32 && input.scale == nullptr;
+  return input.x.dtype() == DType::kF32 && input.scale == nullptr;
 }
 
 // The same values: where they lie, if they lie there as they are, else in
 // `line`.
 HWY_INLINE const float* RowValues(const Conv2dInput& input, int64_t channel,
                                   int64_t offset, int64_t n, float* line) {
-  if (IsPlain(input)) {
-    return static_cast<const float*>(input.data) + offset;
-  }
+  if (IsPlain(input)) return input.x.f32() + offset;
   ReadRow(input, channel, offset, n, line);
   return line;
 }
@@ -250,14 +248,15 @@ HWY_INLINE T* ElementAt(T* data, int64_t offset) {
 // `values`. `partial` is the channel's, where the sink reduces.
 void WriteRow(const conv::Sink& sink, int64_t channel, int64_t offset,
               int64_t n, float* values, conv::Partial* partial) {
-  WithFloatType(sink.dtype, [&](auto type) HWY_ATTR {
+  WithFloatType(sink.to.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    T* to = ElementAt(static_cast<T*>(sink.data), offset);
-    const T* residual = ElementAt(static_cast<const T*>(sink.residual), offset);
-    if (sink.x != nullptr) {
-      WithFloatType(sink.x_dtype, [&](auto x_type) HWY_ATTR {
+    T* to = ElementAt(static_cast<T*>(sink.to.data()), offset);
+    const T* residual =
+        ElementAt(static_cast<const T*>(sink.residual.data()), offset);
+    if (sink.x.is_there()) {
+      WithFloatType(sink.x.dtype(), [&](auto x_type) HWY_ATTR {
         using X = decltype(x_type);
-        const X* x = static_cast<const X*>(sink.x) + offset;
+        const X* x = static_cast<const X*>(sink.x.data()) + offset;
         if (sink.known_sums == nullptr) {
           WriteMasked(sink, channel, n, values, x, to, *partial);
         } else {

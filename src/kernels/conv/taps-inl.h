@@ -153,7 +153,7 @@ struct TapWork {
 struct TapCall {
   const conv::Pass& pass;
   const Conv2dInput& input;
-  const Conv2dTensor& weights;
+  const ConstTensor& weights;
   const conv::Sink& sink;
 };
 
@@ -189,11 +189,8 @@ const float* BlockWeights(const TapCall& call, const TapWork& work,
   sum.channel_weights = pass.channel_weights;
   sum.output_weights = pass.output_weights;
   const int64_t base = first * pass.output_weights;
-  if (call.weights.dtype == DType::kF32) {
-    return static_cast<const float*>(call.weights.data) + base;
-  }
-  const Conv2dInput input{.data = call.weights.data,
-                          .dtype = call.weights.dtype};
+  if (call.weights.dtype() == DType::kF32) return call.weights.f32() + base;
+  const Conv2dInput input{.x = call.weights};
   const int64_t taps = pass.shape.kernel_h * pass.shape.kernel_w;
   if (pass.forward) {  // all channels of an output are neighbours
     for (int64_t o = 0; o < outputs; ++o) {
@@ -258,7 +255,7 @@ TapWork WorkOf(const conv::Pass& pass, const KernelContext& context,
 // that a thread loads at most one tile that another loads too; or, with sums
 // over images, chunks of images.
 void RunTaps(const conv::Pass& pass, int64_t images, const Conv2dInput& input,
-             const Conv2dTensor& weights, const conv::Sink& sink,
+             const ConstTensor& weights, const conv::Sink& sink,
              const KernelContext& context) {
   const TapCall call{pass, input, weights, sink};
   const conv::Tile& tile = pass.tile;

@@ -29,7 +29,7 @@ namespace {
 struct WinogradCall {
   const conv::WinogradPass& pass;
   const Conv2dInput& input;
-  const Conv2dTensor& weights;
+  const ConstTensor& weights;
   const conv::Sink& sink;
 };
 
@@ -77,8 +77,7 @@ void WriteStrips(const WinogradCall& call, WinogradWork& work, int64_t group,
          in_image) *
         conv::kStripPixels;
     const bool plain = call.sink.plain();
-    float* to =
-        plain ? static_cast<float*>(call.sink.data) + offset : work.line;
+    float* to = plain ? call.sink.to.f32() + offset : work.line;
     for (int64_t i = 0; i < n; ++i) {
       OrderPixels(
           pass.grid.width,
@@ -142,7 +141,7 @@ void SumStripChunk(const WinogradCall& call, WinogradWork& work, int64_t group,
 
 // False where this target has no such way.
 bool RunWinograd(const conv::WinogradPass& pass, int64_t images,
-                 const Conv2dInput& input, const Conv2dTensor& weights,
+                 const Conv2dInput& input, const ConstTensor& weights,
                  const conv::Sink& sink, const KernelContext& context) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   const WinogradCall call{pass, input, weights, sink};

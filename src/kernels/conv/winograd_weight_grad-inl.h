@@ -195,7 +195,7 @@ void FoldProducts(const conv::WinogradWeightPass& pass,
 // Adds what strips [strip, strip + work.strips) give.
 void AddStrips(const conv::WinogradWeightPass& pass,
                const WinogradWeightWork& work, const Conv2dInput& x,
-               const Conv2dTensor& grad_y, int64_t strip) {
+               const ConstTensor& grad_y, int64_t strip) {
   const int64_t image_strips = pass.grid.image_strips();
   for (int64_t s = 0; s < work.strips; ++s) {
     const int64_t image = (strip + s) / image_strips;
@@ -222,7 +222,7 @@ void AddStrips(const conv::WinogradWeightPass& pass,
 
 void SumWinogradUnit(const conv::WinogradWeightPass& pass,
                      WinogradWeightWork& work, int64_t images,
-                     const Conv2dInput& x, const Conv2dTensor& grad_y,
+                     const Conv2dInput& x, const ConstTensor& grad_y,
                      const Conv2dGradWeightTarget& grad_w) {
   ZeroRow(work.channels * 16 * pass.block, work.sums);
   const int64_t strips = images * pass.grid.image_strips();
@@ -244,7 +244,7 @@ void SumWinogradUnit(const conv::WinogradWeightPass& pass,
 // False where this target has no such way. Threads share the pairs (block of
 // outputs, chunk of channels).
 bool RunWinogradWeightGrad(const conv::WinogradWeightPass& pass, int64_t images,
-                           const Conv2dInput& x, const Conv2dTensor& grad_y,
+                           const Conv2dInput& x, const ConstTensor& grad_y,
                            const Conv2dGradWeightTarget& grad_w,
                            const KernelContext& context) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3

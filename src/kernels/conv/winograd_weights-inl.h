@@ -104,7 +104,7 @@ void TransformSlice(int64_t slice, const float* from, int64_t stride,
 // Slice `slice` of channels [channel, channel + channels) and outputs [output,
 // output + outputs): [4 outputs][channel][column of the slice][output]. Weights
 // that are not f32 go through `line`, a few at a time.
-void TransformWeights(const conv::WinogradPass& pass, const Conv2dTensor& w,
+void TransformWeights(const conv::WinogradPass& pass, const ConstTensor& w,
                       int64_t slice, int64_t output, int64_t outputs,
                       int64_t channel, int64_t channels, float* line,
                       float* to) {
@@ -114,13 +114,12 @@ void TransformWeights(const conv::WinogradPass& pass, const Conv2dTensor& w,
         (output + o) * pass.output_weights + channel * pass.channel_weights;
     float* lower = to + o * channels * 4;
     float* upper = lower + channels * 16;
-    if (w.dtype == DType::kF32) {
-      TransformSlice(slice, static_cast<const float*>(w.data) + base,
-                     pass.output_weights, pass.channel_weights, channels,
-                     flipped, lower, upper);
+    if (w.dtype() == DType::kF32) {
+      TransformSlice(slice, w.f32() + base, pass.output_weights,
+                     pass.channel_weights, channels, flipped, lower, upper);
       continue;
     }
-    const Conv2dInput input{.data = w.data, .dtype = w.dtype};
+    const Conv2dInput input{.x = w};
     for (int64_t c = 0; c < channels; c += 8) {
       const int64_t n = HWY_MIN(int64_t{8}, channels - c);
       const int64_t at = base + c * pass.channel_weights;

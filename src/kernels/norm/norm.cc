@@ -297,36 +297,45 @@ void ForChannels(const BatchNormShape& shape, const KernelContext& context,
 }  // namespace
 
 void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
-                    const float* x, const float* gamma, const float* beta,
-                    float* y, float* mean, float* variance,
+                    const ConstTensor& x, const float* gamma, const float* beta,
+                    const Tensor& y, float* mean, float* variance,
                     const KernelContext& context) {
   const auto run = shape.pixels == 1 ? THIMBLE_DISPATCH(TrainRows).Get()
                                      : THIMBLE_DISPATCH(TrainPlanes).Get();
+  const float* from = x.f32();
+  float* to = y.f32();
   ForChannels(shape, context, [&](int64_t begin, int64_t end) {
-    run(shape, images, epsilon, x, gamma, beta, y, mean, variance, begin, end);
+    run(shape, images, epsilon, from, gamma, beta, to, mean, variance, begin,
+        end);
   });
 }
 
 void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,
-                    const float* x, const float* gamma, const float* beta,
-                    const float* mean, const float* variance, float* y,
+                    const ConstTensor& x, const float* gamma, const float* beta,
+                    const float* mean, const float* variance, const Tensor& y,
                     const KernelContext& context) {
   const auto run = shape.pixels == 1 ? THIMBLE_DISPATCH(ApplyRows).Get()
                                      : THIMBLE_DISPATCH(ApplyPlanes).Get();
+  const float* from = x.f32();
+  float* to = y.f32();
   ForChannels(shape, context, [&](int64_t begin, int64_t end) {
-    run(shape, images, epsilon, x, gamma, beta, mean, variance, y, begin, end);
+    run(shape, images, epsilon, from, gamma, beta, mean, variance, to, begin,
+        end);
   });
 }
 
 void BatchNormGrad(const BatchNormShape& shape, int64_t images, float epsilon,
-                   const float* x, const float* gamma, const float* mean,
-                   const float* variance, const float* grad_y, float* grad_x,
-                   float* grad_gamma, float* grad_beta,
+                   const ConstTensor& x, const float* gamma, const float* mean,
+                   const float* variance, const ConstTensor& grad_y,
+                   const Tensor& grad_x, float* grad_gamma, float* grad_beta,
                    const KernelContext& context, bool accumulate) {
   const auto run = shape.pixels == 1 ? THIMBLE_DISPATCH(GradRows).Get()
                                      : THIMBLE_DISPATCH(GradPlanes).Get();
+  const float* of_x = x.f32();
+  const float* of_y = grad_y.f32();
+  float* to = grad_x.f32();
   ForChannels(shape, context, [&](int64_t begin, int64_t end) {
-    run(shape, images, epsilon, x, gamma, mean, variance, grad_y, grad_x,
+    run(shape, images, epsilon, of_x, gamma, mean, variance, of_y, to,
         grad_gamma, grad_beta, accumulate, begin, end);
   });
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch normalisation over planar images [images, channels, pixels]: whole, in
-// f32, or in the parts that are left when it is fused into convolutions, for
-// tensors of any storage type.
+// Batch normalisation over planar images [images, channels, pixels]: whole, for
+// tensors stored as f32 (checked), or in the parts that are left when it is
+// fused into convolutions, for f32, f16 or bf16. Vectors of a value for each
+// channel are f32.
 // Statistics are per channel over images and pixels; a channel belongs to one
 // thread, which merges partial sums of each image in index order, in f64
 // (variances by Chan's formula, never E[x²]−E[x]²). No scratch.
@@ -15,7 +16,7 @@
 #include <cstdint>
 
 #include "kernels/context.h"
-#include "thimble/dtype.h"
+#include "kernels/tensor.h"
 
 namespace thimble::kernels {
 
@@ -33,14 +34,14 @@ struct BatchNormShape {
 // + beta. In place on x. y is, to the bit, what BatchNormApply makes of x and
 // the two results. REQUIRES: images > 0.
 void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
-                    const float* x, const float* gamma, const float* beta,
-                    float* y, float* mean, float* variance,
+                    const ConstTensor& x, const float* gamma, const float* beta,
+                    const Tensor& y, float* mean, float* variance,
                     const KernelContext& context);
 
 // y from given statistics (running ones). In place on x.
 void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,
-                    const float* x, const float* gamma, const float* beta,
-                    const float* mean, const float* variance, float* y,
+                    const ConstTensor& x, const float* gamma, const float* beta,
+                    const float* mean, const float* variance, const Tensor& y,
                     const KernelContext& context);
 
 // From the forward input x and the batch's statistics: with
@@ -48,13 +49,13 @@ void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,
 //   grad_beta = Σ grad_y,  grad_gamma = Σ grad_y x̂,
 //   grad_x = gamma / sqrt(variance + epsilon)
 //            * (grad_y − grad_beta/m − x̂ grad_gamma/m).
-// grad_x may be null (only parameters wanted). In place on grad_y or x.
+// grad_x may be None (only parameters wanted). In place on grad_y or x.
 // `accumulate`: the two sums are added to what is there; grad_x comes from the
 // sums of this call alone.
 void BatchNormGrad(const BatchNormShape& shape, int64_t images, float epsilon,
-                   const float* x, const float* gamma, const float* mean,
-                   const float* variance, const float* grad_y, float* grad_x,
-                   float* grad_gamma, float* grad_beta,
+                   const ConstTensor& x, const float* gamma, const float* mean,
+                   const float* variance, const ConstTensor& grad_y,
+                   const Tensor& grad_x, float* grad_gamma, float* grad_beta,
                    const KernelContext& context, bool accumulate = false);
 
 // next = (1 − momentum) * running + momentum * batch, where the batch variance
@@ -68,12 +69,6 @@ void BatchNormUpdateRunning(int64_t channels, int64_t count, float momentum,
 
 // ---- Parts
 
-// A tensor of f32, f16 or bf16.
-struct NormTensor {
-  const void* data = nullptr;
-  DType dtype = DType::kF32;
-};
-
 // inv_std = 1 / sqrt(variance + epsilon), scale = gamma * inv_std, shift =
 // beta − mean * scale, each computed in f64 and rounded once. inv_std may be
 // null.
@@ -86,14 +81,14 @@ void BatchNormCoefficients(int64_t channels, float epsilon, const float* mean,
 // than one pixel are, to the bit, what BatchNormTrain finds.
 // REQUIRES: images > 0.
 void BatchNormMoments(const BatchNormShape& shape, int64_t images,
-                      const NormTensor& x, float* mean, float* variance,
+                      const ConstTensor& x, float* mean, float* variance,
                       const KernelContext& context);
 
 // What is left of the gradient when the sums are known: with x̂ = (x − mean) *
 // inv_std, m = images * pixels,
 //   grad_x = gamma * inv_std * (d − grad_beta/m − x̂ grad_gamma/m) + residual.
 // In place on d, x or the residual where the types are the same. The residual
-// may be null.
+// may be None.
 struct BatchNormGradSums {
   const float* gamma = nullptr;
   const float* mean = nullptr;
@@ -102,9 +97,9 @@ struct BatchNormGradSums {
   const float* grad_beta = nullptr;
 };
 void BatchNormGradRest(const BatchNormShape& shape, int64_t images,
-                       const NormTensor& d, const NormTensor& x,
+                       const ConstTensor& d, const ConstTensor& x,
                        const BatchNormGradSums& sums,
-                       const NormTensor& residual, void* grad_x,
-                       DType grad_x_dtype, const KernelContext& context);
+                       const ConstTensor& residual, const Tensor& grad_x,
+                       const KernelContext& context);
 
 }  // namespace thimble::kernels

@@ -69,9 +69,9 @@ void CheckTrain(const Batch& batch, size_t misalign) {
     GuardedBuffer<float> applied(batch.size);
     GuardedBuffer<float> mean(batch.channels, 1), variance(batch.channels, 3);
     for (size_t i = 0; i < batch.size; ++i) in_place[i] = batch.x[i];
-    BatchNormTrain(batch.shape, batch.images, kEpsilon, batch.x.data(),
-                   batch.gamma.data(), batch.beta.data(), y.data(), mean.data(),
-                   variance.data(), *context);
+    BatchNormTrain(batch.shape, batch.images, kEpsilon, F32(batch.x.data()),
+                   batch.gamma.data(), batch.beta.data(), F32(y.data()),
+                   mean.data(), variance.data(), *context);
     for (size_t c = 0; c < batch.channels; ++c) {
       ASSERT_NEAR(mean[c], want_mean[c], bounds.mean[c]) << c;
       ASSERT_NEAR(variance[c], want_variance[c], bounds.variance[c]) << c;
@@ -81,12 +81,12 @@ void CheckTrain(const Batch& batch, size_t misalign) {
     ASSERT_EQ(Bits(y), first[0]);
     ASSERT_EQ(Bits(mean), first[1]);
     ASSERT_EQ(Bits(variance), first[2]);
-    BatchNormApply(batch.shape, batch.images, kEpsilon, batch.x.data(),
+    BatchNormApply(batch.shape, batch.images, kEpsilon, F32(batch.x.data()),
                    batch.gamma.data(), batch.beta.data(), mean.data(),
-                   variance.data(), applied.data(), *context);
+                   variance.data(), F32(applied.data()), *context);
     ASSERT_EQ(Bits(applied), first[0]);
-    BatchNormTrain(batch.shape, batch.images, kEpsilon, in_place.data(),
-                   batch.gamma.data(), batch.beta.data(), in_place.data(),
+    BatchNormTrain(batch.shape, batch.images, kEpsilon, F32(in_place.data()),
+                   batch.gamma.data(), batch.beta.data(), F32(in_place.data()),
                    mean.data(), variance.data(), *context);
     ASSERT_EQ(Bits(in_place), first[0]);
     for (const auto* b : {&y, &in_place, &applied, &mean, &variance}) {
@@ -133,9 +133,9 @@ void CheckAccumulatedGrad(const Batch& batch, const GradCase& want,
   FillRandom(grad_gamma.span(), 21);
   FillRandom(grad_beta.span(), 22);
   const Doubles old_gamma = Wide(grad_gamma), old_beta = Wide(grad_beta);
-  BatchNormGrad(batch.shape, batch.images, kEpsilon, batch.x.data(),
+  BatchNormGrad(batch.shape, batch.images, kEpsilon, F32(batch.x.data()),
                 batch.gamma.data(), want.mean.data(), want.variance.data(),
-                batch.grad_y.data(), grad_x.data(), grad_gamma.data(),
+                F32(batch.grad_y.data()), F32(grad_x.data()), grad_gamma.data(),
                 grad_beta.data(), context, /*accumulate=*/true);
   ASSERT_EQ(Bits(grad_x), Bits(alone_x));
   const auto expect_sum = [](double old, double part, double got) {
@@ -209,17 +209,19 @@ void CheckGrad(const Batch& batch, size_t misalign) {
       on_x[i] = batch.x[i];
       on_grad[i] = batch.grad_y[i];
     }
-    const auto run = [&](const float* x, const float* grad_y, float* out) {
-      BatchNormGrad(batch.shape, batch.images, kEpsilon, x, batch.gamma.data(),
-                    want.mean.data(), want.variance.data(), grad_y, out,
-                    grad_gamma.data(), grad_beta.data(), *context);
+    const auto run = [&](const float* x, const float* grad_y,
+                         const Tensor& out) {
+      BatchNormGrad(batch.shape, batch.images, kEpsilon, F32(x),
+                    batch.gamma.data(), want.mean.data(), want.variance.data(),
+                    F32(grad_y), out, grad_gamma.data(), grad_beta.data(),
+                    *context);
     };
-    run(batch.x.data(), batch.grad_y.data(), grad_x.data());
+    run(batch.x.data(), batch.grad_y.data(), F32(grad_x.data()));
     CheckGradValues(batch, want, grad_x, grad_gamma, grad_beta);
     if (threads == 1) first = {Bits(grad_x), Bits(grad_gamma), Bits(grad_beta)};
-    run(on_x.data(), batch.grad_y.data(), on_x.data());
-    run(batch.x.data(), on_grad.data(), on_grad.data());
-    run(batch.x.data(), batch.grad_y.data(), nullptr);
+    run(on_x.data(), batch.grad_y.data(), F32(on_x.data()));
+    run(batch.x.data(), on_grad.data(), F32(on_grad.data()));
+    run(batch.x.data(), batch.grad_y.data(), Tensor::None());
     ASSERT_EQ(Bits(grad_x), first[0]);
     ASSERT_EQ(Bits(on_x), first[0]);
     ASSERT_EQ(Bits(on_grad), first[0]);
@@ -273,11 +275,11 @@ TEST(BatchNorm, StaysInsideItsTensors) {
       GuardPageBuffer<float> x(size), y(size), gamma(c), beta(c), mean(c);
       GuardPageBuffer<float> variance(c), grad_gamma(c), grad_beta(c);
       TestContext context(1);
-      BatchNormTrain(shape, images, kEpsilon, x.data(), gamma.data(),
-                     beta.data(), y.data(), mean.data(), variance.data(),
+      BatchNormTrain(shape, images, kEpsilon, F32(x.data()), gamma.data(),
+                     beta.data(), F32(y.data()), mean.data(), variance.data(),
                      *context);
-      BatchNormGrad(shape, images, kEpsilon, x.data(), gamma.data(),
-                    mean.data(), variance.data(), y.data(), y.data(),
+      BatchNormGrad(shape, images, kEpsilon, F32(x.data()), gamma.data(),
+                    mean.data(), variance.data(), F32(y.data()), F32(y.data()),
                     grad_gamma.data(), grad_beta.data(), *context);
       BatchNormUpdateRunning(channels, 2, 0.1f, mean.data(), variance.data(),
                              gamma.data(), beta.data(), gamma.data(),
@@ -307,8 +309,8 @@ TEST(BatchNorm, ConstantChannelHasNoVariance) {
       Batch batch({3, pixels}, 3, 0, 0.1f, 0.0f);
       GuardedBuffer<float> y(batch.size), mean(3), variance(3);
       TestContext context(1);
-      BatchNormTrain(batch.shape, batch.images, kEpsilon, batch.x.data(),
-                     batch.gamma.data(), batch.beta.data(), y.data(),
+      BatchNormTrain(batch.shape, batch.images, kEpsilon, F32(batch.x.data()),
+                     batch.gamma.data(), batch.beta.data(), F32(y.data()),
                      mean.data(), variance.data(), *context);
       for (size_t c = 0; c < 3; ++c) {
         EXPECT_EQ(mean[c], 0.1f);
@@ -326,8 +328,8 @@ TEST(BatchNorm, NanShowsInTheStatistics) {
       batch.x[batch.size - 1] = std::numeric_limits<float>::quiet_NaN();
       GuardedBuffer<float> mean(1), variance(1);
       TestContext context(1);
-      BatchNormTrain(batch.shape, batch.images, kEpsilon, batch.x.data(),
-                     batch.gamma.data(), batch.beta.data(), batch.x.data(),
+      BatchNormTrain(batch.shape, batch.images, kEpsilon, F32(batch.x.data()),
+                     batch.gamma.data(), batch.beta.data(), F32(batch.x.data()),
                      mean.data(), variance.data(), *context);
       EXPECT_TRUE(std::isnan(mean[0]));
       EXPECT_TRUE(std::isnan(variance[0]));

@@ -25,14 +25,12 @@ namespace {
 constexpr int64_t kStaged = 256;
 
 // n elements from `offset` on as f32: where they lie, or in `line`.
-HWY_INLINE const float* Staged(const NormTensor& tensor, int64_t offset,
+HWY_INLINE const float* Staged(const ConstTensor& tensor, int64_t offset,
                                int64_t n, float* line) {
-  if (tensor.dtype == DType::kF32) {
-    return static_cast<const float*>(tensor.data) + offset;
-  }
-  WithFloatType(tensor.dtype, [&](auto type) HWY_ATTR {
+  if (tensor.dtype() == DType::kF32) return tensor.f32() + offset;
+  WithFloatType(tensor.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    CopyRowAs(n, static_cast<const T*>(tensor.data) + offset, line,
+    CopyRowAs(n, static_cast<const T*>(tensor.data()) + offset, line,
               [](V v) HWY_ATTR { return v; });
   });
   return line;
@@ -40,9 +38,9 @@ HWY_INLINE const float* Staged(const NormTensor& tensor, int64_t offset,
 
 // One plane of channel c, at element `at`.
 void GradRestPlane(const BatchNormShape& shape, double count,
-                   const NormTensor& d, const NormTensor& x,
-                   const BatchNormGradSums& sums, const NormTensor& residual,
-                   void* grad_x, DType dtype, int64_t c, int64_t at) {
+                   const ConstTensor& d, const ConstTensor& x,
+                   const BatchNormGradSums& sums, const ConstTensor& residual,
+                   const Tensor& grad_x, int64_t c, int64_t at) {
   const NormGradRest rest(sums, c, count);
   HWY_ALIGN float lines[3][kStaged];
   for (int64_t p = 0; p < shape.pixels; p += kStaged) {
@@ -53,31 +51,31 @@ void GradRestPlane(const BatchNormShape& shape, double count,
               [](V v) HWY_ATTR { return v; });
     MapRow(n, Staged(x, at + p, n, lines[1]), sum,
            [&](V v, V at_x) HWY_ATTR { return rest.At(v, at_x); });
-    if (residual.data != nullptr) {
+    if (residual.is_there()) {
       MapRow(n, Staged(residual, at + p, n, lines[1]), sum,
              [](V v, V r) HWY_ATTR { return hn::Add(v, r); });
     }
-    WithFloatType(dtype, [&](auto type) HWY_ATTR {
+    WithFloatType(grad_x.dtype(), [&](auto type) HWY_ATTR {
       using T = decltype(type);
-      CopyRowAs(n, sum, static_cast<T*>(grad_x) + at + p,
+      CopyRowAs(n, sum, static_cast<T*>(grad_x.data()) + at + p,
                 [](V v) HWY_ATTR { return v; });
     });
   }
 }
 
 void GradRestPlanes(const BatchNormShape& shape, int64_t images,
-                    const NormTensor& d, const NormTensor& x,
-                    const BatchNormGradSums& sums, const NormTensor& residual,
-                    void* grad_x, DType dtype, int64_t begin, int64_t end) {
+                    const ConstTensor& d, const ConstTensor& x,
+                    const BatchNormGradSums& sums, const ConstTensor& residual,
+                    const Tensor& grad_x, int64_t begin, int64_t end) {
   const auto count = static_cast<double>(images * shape.pixels);
   for (int64_t plane = begin; plane < end; ++plane) {
-    GradRestPlane(shape, count, d, x, sums, residual, grad_x, dtype,
+    GradRestPlane(shape, count, d, x, sums, residual, grad_x,
                   plane % shape.channels, plane * shape.pixels);
   }
 }
 
 void MomentsPlanes(const BatchNormShape& shape, int64_t images,
-                   const NormTensor& x, float* mean, float* variance,
+                   const ConstTensor& x, float* mean, float* variance,
                    int64_t begin, int64_t end) {
   HWY_ALIGN float line[kBatchNormPiece];
   for (int64_t c = begin; c < end; ++c) {
@@ -116,7 +114,7 @@ void BatchNormCoefficients(int64_t channels, float epsilon, const float* mean,
 }
 
 void BatchNormMoments(const BatchNormShape& shape, int64_t images,
-                      const NormTensor& x, float* mean, float* variance,
+                      const ConstTensor& x, float* mean, float* variance,
                       const KernelContext& context) {
   const auto run = THIMBLE_DISPATCH(MomentsPlanes).Get();
   context.pool->ParallelFor(shape.channels,
@@ -126,15 +124,15 @@ void BatchNormMoments(const BatchNormShape& shape, int64_t images,
 }
 
 void BatchNormGradRest(const BatchNormShape& shape, int64_t images,
-                       const NormTensor& d, const NormTensor& x,
+                       const ConstTensor& d, const ConstTensor& x,
                        const BatchNormGradSums& sums,
-                       const NormTensor& residual, void* grad_x,
-                       DType grad_x_dtype, const KernelContext& context) {
+                       const ConstTensor& residual, const Tensor& grad_x,
+                       const KernelContext& context) {
   const auto run = THIMBLE_DISPATCH(GradRestPlanes).Get();
-  context.pool->ParallelFor(images * shape.channels, [&](int64_t begin,
-                                                         int64_t end, int) {
-    run(shape, images, d, x, sums, residual, grad_x, grad_x_dtype, begin, end);
-  });
+  context.pool->ParallelFor(
+      images * shape.channels, [&](int64_t begin, int64_t end, int) {
+        run(shape, images, d, x, sums, residual, grad_x, begin, end);
+      });
 }
 
 }  // namespace thimble::kernels

@@ -69,8 +69,8 @@ TEST(NormParts, ApplyIsOneMultiplyAddWithTheCoefficients) {
       const TestContext context(2);
       GuardedBuffer<float> y(batch.size), mean(batch.channels);
       GuardedBuffer<float> variance(batch.channels);
-      BatchNormTrain(c.shape, c.images, kEpsilon, batch.x.data(),
-                     batch.gamma.data(), batch.beta.data(), y.data(),
+      BatchNormTrain(c.shape, c.images, kEpsilon, F32(batch.x.data()),
+                     batch.gamma.data(), batch.beta.data(), F32(y.data()),
                      mean.data(), variance.data(), *context);
       std::vector<float> scale(batch.channels), shift(batch.channels);
       BatchNormCoefficients(c.shape.channels, kEpsilon, mean.data(),
@@ -109,8 +109,8 @@ TEST(NormParts, MomentsOfStoredTensors) {
         for (int threads : {1, 2, 3}) {
           const TestContext context(threads);
           GuardedBuffer<float> mean(batch.channels), variance(batch.channels);
-          BatchNormMoments(c.shape, c.images, NormTensor{x.data(), type},
-                           mean.data(), variance.data(), *context);
+          BatchNormMoments(c.shape, c.images, x.tensor(), mean.data(),
+                           variance.data(), *context);
           mean.CheckGuards("mean");
           variance.CheckGuards("variance");
           for (size_t k = 0; k < batch.channels; ++k) {
@@ -120,8 +120,8 @@ TEST(NormParts, MomentsOfStoredTensors) {
           if (c.shape.pixels == 1) continue;
           GuardedBuffer<float> y(batch.size), m(batch.channels);
           GuardedBuffer<float> v(batch.channels);
-          BatchNormTrain(c.shape, c.images, kEpsilon, batch.x.data(),
-                         batch.gamma.data(), batch.beta.data(), y.data(),
+          BatchNormTrain(c.shape, c.images, kEpsilon, F32(batch.x.data()),
+                         batch.gamma.data(), batch.beta.data(), F32(y.data()),
                          m.data(), v.data(), *context);
           ASSERT_EQ(Bits(mean), Bits(m));
           ASSERT_EQ(Bits(variance), Bits(v));
@@ -158,10 +158,9 @@ void CheckGradRest(const Case& c, DType of_d, DType of_x, DType of_out,
       const TestContext context(threads);
       StoredTensor d(of_d, SizeOf(c), 1), elsewhere(of_out, SizeOf(c));
       StoredTensor& out = in_place ? d : elsewhere;
-      BatchNormGradRest(c.shape, c.images, NormTensor{d.data(), of_d},
-                        NormTensor{x.data(), of_x}, sums.get(),
-                        residual ? NormTensor{r.data(), of_out} : NormTensor{},
-                        out.data(), of_out, *context);
+      BatchNormGradRest(c.shape, c.images, d.tensor(), x.tensor(), sums.get(),
+                        residual ? r.tensor() : Tensor::None(), out.tensor(),
+                        *context);
       reference::ForEachPixel(
           c.shape, c.images, [&](int64_t channel, int64_t at) {
             const auto i = static_cast<size_t>(at);
@@ -223,11 +222,11 @@ TEST(NormParts, PartsMakeUpTheReferenceGradient) {
   }
   const TestContext context(2);
   GuardedBuffer<float> got(batch.size);
-  BatchNormGradRest(shape, kImages, NormTensor{batch.grad_y.data()},
-                    NormTensor{batch.x.data()},
+  BatchNormGradRest(shape, kImages, F32(batch.grad_y.data()),
+                    F32(batch.x.data()),
                     {batch.gamma.data(), m.data(), inv.data(),
                      grad_gamma.data(), grad_beta.data()},
-                    NormTensor{}, got.data(), DType::kF32, *context);
+                    ConstTensor::None(), F32(got.data()), *context);
   for (size_t i = 0; i < batch.size; ++i) {
     // Every operand was rounded to f32, and terms are at most about 10.
     EXPECT_NEAR(got[i], gx[i], 16 * kUnit * 10);
