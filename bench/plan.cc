@@ -11,10 +11,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "clock.h"
 #include "thimble/model.h"
+#include "thimble/plan_search.h"
 #include "thimble/size.h"
 
 namespace thimble::bench {
@@ -47,17 +49,16 @@ Model ModelOf(const Case& network) {
   return *std::move(model);
 }
 
-// With MakeClosestPlan, or as the tool does it, with the advice that a refusal
+// The plan alone, or as the tool does it, with the advice that a refusal
 // carries.
 enum class Ask { kClosest, kRefusal };
 
 double SecondsOnce(const Model& model, const PlanOptions& options, Ask ask,
                    std::optional<Plan>& plan) {
   const double begin = Now(/*cpu=*/true);
-  plan = *MakeClosestPlan(model, options);
-  if (ask == Ask::kRefusal) {
-    (void)CheckBudget(model, *plan, *options.budget);
-  }
+  Result<PlanSearch> search = PlanSearch::Create(model, options);
+  if (ask == Ask::kRefusal) (void)search->Explain();
+  plan = std::move(*search).Take();
   return Now(/*cpu=*/true) - begin;
 }
 

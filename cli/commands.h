@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "thimble/plan_search.h"
 #include "thimble/status.h"
 
 namespace thimble::cli {
@@ -21,7 +22,11 @@ Command AddEvalCommand(CLI::App& app);
 Command AddDataCommand(CLI::App& app);
 Command AddReproduceCommand(CLI::App& app);
 
-// Prints "thimble: <message>" to stderr and returns the exit code for `status`.
+// Prints "thimble: <message>" to stderr, options in place of fields, and
+// returns the exit code for `status`.
 int Report(const Status& status);
+// The same for a plan that is over its budget, with the options that would
+// help; 0 where it fits.
+int ReportUnlessFits(PlanSearch& search);
 
 }  // namespace thimble::cli

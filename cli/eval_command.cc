@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "options.h"
+#include "thimble/plan_search.h"
 #include "thimble/size.h"
 #include "thimble/text.h"
 #include "thimble/trainer.h"
@@ -27,7 +28,10 @@ int Run(const EvalCommandFlags& flags) {
   EvaluateOptions options = flags.options;
   options.budget = *budget;
   options.threads = ThreadsOrDefault(options.threads);
-  auto summary = Evaluate(flags.from, **data, options);
+  auto search = PlanEvaluation(flags.from, options);
+  if (!search.ok()) return Report(search.status());
+  if (const int code = ReportUnlessFits(*search); code != 0) return code;
+  auto summary = Evaluate(flags.from, std::move(*search).Take(), **data);
   if (!summary.ok()) return Report(summary.status());
   if (flags.json) {
     std::printf(

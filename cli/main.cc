@@ -19,13 +19,20 @@
 
 #include "commands.h"
 #include "thimble/text.h"
+#include "words.h"
 
 namespace thimble::cli {
 
 int Report(const Status& status) {
   if (status.ok()) return 0;
-  std::fprintf(stderr, "thimble: %s\n", Printable(status.message()).c_str());
+  std::fprintf(stderr, "thimble: %s\n",
+               Printable(WithOptions(status.message())).c_str());
   return status.code() == StatusCode::kUsage ? 2 : 1;
+}
+
+int ReportUnlessFits(PlanSearch& search) {
+  if (search.fits()) return 0;
+  return Report(Status::Failed(RefusalText(search.Explain())));
 }
 
 namespace {

@@ -7,7 +7,9 @@
 
 #include "commands.h"
 #include "options.h"
+#include "thimble/plan_search.h"
 #include "thimble/report.h"
+#include "words.h"
 
 namespace thimble::cli {
 namespace {
@@ -20,18 +22,21 @@ struct PlanCommandFlags {
   std::string html;
 };
 
-// What does not fit has no trade-offs: CheckBudget says what would.
-void PrintPlan(const Model& model, const Plan& plan,
-               std::optional<uint64_t> budget, bool json) {
+// What does not fit has no trade-offs: the refusal says what would.
+void PrintPlan(PlanSearch& search, std::optional<uint64_t> budget, bool json) {
+  const Plan& plan = search.plan();
   std::vector<TradeOff> trade_offs;
-  if (plan.arena_bytes() <= budget.value_or(plan.arena_bytes())) {
-    trade_offs = FindTradeOffs(model, plan);
+  if (search.fits()) trade_offs = search.TradeOffs();
+  if (!json) {
+    std::fputs((PlanTable(plan) + TradeOffLines(plan, trade_offs)).c_str(),
+               stdout);
+    return;
   }
-  if (json) {
-    std::printf("%s\n", PlanJson(plan, budget, trade_offs).c_str());
-  } else {
-    std::fputs(PlanTable(plan, trade_offs).c_str(), stdout);
+  std::vector<std::string> options;
+  for (const TradeOff& trade : trade_offs) {
+    options.push_back(OptionsText(plan, trade));
   }
+  std::printf("%s\n", PlanJson(plan, budget, trade_offs, options).c_str());
 }
 
 int Run(const PlanCommandFlags& flags) {
@@ -45,21 +50,21 @@ int Run(const PlanCommandFlags& flags) {
   }
   auto model = MakeModel(flags.plan, data.get());
   if (!model.ok()) return Report(model.status());
-  auto plan = MakeClosestPlan(*model, MakePlanOptions(flags.plan, *budget));
-  if (!plan.ok()) return Report(plan.status());
+  auto search =
+      PlanSearch::Create(*model, MakePlanOptions(flags.plan, *budget));
+  if (!search.ok()) return Report(search.status());
   // Before anything is printed, so that what is printed is the whole answer.
   // A plan over the budget is drawn too: the picture shows what is too large.
   if (!flags.html.empty()) {
-    const Status written = WritePlanHtml(*plan, *budget, flags.html);
+    const Status written = WritePlanHtml(search->plan(), *budget, flags.html);
     if (!written.ok()) return Report(written);
   }
   if (flags.explain && !flags.json) {
-    std::fputs(plan->Explain().c_str(), stdout);
+    std::fputs(search->plan().Explain().c_str(), stdout);
   } else {
-    PrintPlan(*model, *plan, *budget, flags.json);
+    PrintPlan(*search, *budget, flags.json);
   }
-  if (!budget->has_value()) return 0;
-  return Report(CheckBudget(*model, *plan, **budget));
+  return ReportUnlessFits(*search);
 }
 
 }  // namespace

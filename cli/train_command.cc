@@ -12,6 +12,7 @@
 #include "options.h"
 #include "progress.h"
 #include "thimble/model.h"
+#include "thimble/plan_search.h"
 #include "thimble/size.h"
 #include "thimble/text.h"
 #include "thimble/trainer.h"
@@ -129,8 +130,12 @@ int Run(const TrainCommandFlags& flags) {
   if (!data.ok()) return Report(data.status());
   auto model = MakeModel(flags.plan, data->get());
   if (!model.ok()) return Report(model.status());
-  auto plan = MakePlan(*model, MakePlanOptions(flags.plan, *budget));
-  if (!plan.ok()) return Report(plan.status());
+  auto search =
+      PlanSearch::Create(*model, MakePlanOptions(flags.plan, *budget));
+  if (!search.ok()) return Report(search.status());
+  if (const int code = ReportUnlessFits(*search); code != 0) return code;
+  // What was built to find it is no part of the process in training.
+  const Plan plan = std::move(*search).Take();
 
   TrainOptions options = WithPreset(flags);
   options.augment = augment;
@@ -138,19 +143,19 @@ int Run(const TrainCommandFlags& flags) {
   StopOnSignals();
   if (!flags.json) {
     std::printf("arena %s, process beside it at most %s\n",
-                FormatBytesUp(plan->arena_bytes()).c_str(),
-                FormatBytesUp(BesideArenaBytes(*plan)).c_str());
+                FormatBytesUp(plan.arena_bytes()).c_str(),
+                FormatBytesUp(BesideArenaBytes(plan)).c_str());
     std::fflush(stdout);
   }
   const int fd = flags.json ? STDERR_FILENO : STDOUT_FILENO;
-  Progress progress(fd, isatty(fd) != 0, plan->arena_bytes());
-  auto summary = Train(*plan, **data, options, &progress);
+  Progress progress(fd, isatty(fd) != 0, plan.arena_bytes());
+  auto summary = Train(plan, **data, options, &progress);
   progress.Close();
   if (!summary.ok()) return Report(summary.status());
   if (flags.json) {
     std::printf("%s\n", SummaryJson(*summary).c_str());
   } else {
-    PrintTable(*plan, *summary);
+    PrintTable(plan, *summary);
   }
   return Report(summary->log_status);
 }

@@ -182,7 +182,8 @@ void Compare(const Model& model, const PlanOptions& options, Comparison& sum) {
   const std::vector<OracleFront::Point> front = oracle.Find();
   ASSERT_FALSE(front.empty());
   ASSERT_EQ(front.front().work, 0);
-  planner::Alternatives all(ProgramOf(model, options, 1), options);
+  const planner::Program program = ProgramOf(model, options, 1);
+  planner::Alternatives all(program, options);
   for (const OracleFront::Point& point : front) {
     const int64_t least = none.flops_step() + point.work;
     const std::optional<size_t> chosen =

@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "closest_plan.h"
 #include "planner/fuse.h"
 #include "planner/placed_buffers.h"
 #include "planner/program.h"
 #include "planner/recompute/strategy_script.h"
 #include "planner/schedule.h"
 #include "thimble/model.h"
-#include "thimble/network.h"
 #include "thimble/plan.h"
 
 namespace thimble::testing {
@@ -254,28 +254,6 @@ TEST(Auto, ARefusalNamesTheSmallestBudgetAndItWorks) {
   EXPECT_NE(message.find("'" + plan->peak_op().name + "'"), std::string::npos);
 }
 
-TEST(Auto, ThePromiseHoldsForAFixedStrategyToo) {
-  const Model model = ModelOf("wrn-10-1", 4);
-  const Result<Plan> refused =
-      MakePlan(model, {.checkpoint = "residual-1", .budget = 1000});
-  ASSERT_FALSE(refused.ok());
-  const std::string& message = refused.status().message();
-  const std::string says = "with --checkpoint auto it is ";
-  const size_t at = message.find(says);
-  ASSERT_NE(at, std::string::npos) << message;
-  const uint64_t budget = std::stoull(message.substr(at + says.size()));
-  EXPECT_TRUE(MakePlan(model, {.checkpoint = "auto", .budget = budget}).ok());
-}
-
-// The number that follows `text`, which must be there.
-uint64_t NumberAfter(const std::string& message, const std::string& text) {
-  const size_t at = message.find(text);
-  EXPECT_NE(at, std::string::npos) << text << " in: " << message;
-  return at == std::string::npos
-             ? 0
-             : std::stoull(message.substr(at + text.size()));
-}
-
 // The smallest budget of one microbatch size.
 uint64_t LeastAt(const Model& model, int64_t microbatch,
                  const std::string& checkpoint = "auto") {
@@ -333,10 +311,11 @@ TEST(Allow, GoesNotBelowTheSmallestMicrobatchAllowed) {
   EXPECT_EQ(wrong.status().code(), StatusCode::kUsage);
   // Without batch norms every division gives the same gradients.
   const Model plain = ModelOf("mlp", 32);
-  const Result<Plan> refused = WithMicrobatches(plain, 1000);
-  ASSERT_FALSE(refused.ok());
-  const uint64_t smallest =
-      NumberAfter(refused.status().message(), "budget that works is ");
+  const uint64_t smallest = MakeClosestPlan(plain, {.threads = 2,
+                                                    .checkpoint = "auto",
+                                                    .budget = 1000,
+                                                    .allow_microbatch = true})
+                                ->arena_bytes();
   uint64_t want = UINT64_MAX;
   for (int64_t size : {32, 16, 8, 4, 2, 1}) {
     want = std::min(want, LeastAt(plain, size));
@@ -407,129 +386,6 @@ TEST(Allow, LessBudgetNeverTakesMoreBytesOrALargerMicrobatch) {
     work = plan->flops_step();
   }
   EXPECT_EQ(sizes, (std::vector<int64_t>{8, 16, 32}));
-}
-
-TEST(Allow, EveryBudgetThatARefusalNamesWorks) {
-  const Model model = ModelOf("wrn-10-1", 32);
-  PlanOptions options = {
-      .threads = 2, .checkpoint = "residual-1", .budget = 1000};
-  const auto expect_exactly = [&model](PlanOptions named, uint64_t budget) {
-    named.budget = budget;
-    const Result<Plan> plan = MakePlan(model, named);
-    ASSERT_TRUE(plan.ok()) << plan.status().message();
-    named.budget = budget - 1;
-    EXPECT_FALSE(MakePlan(model, named).ok());
-  };
-  const auto message_of = [&] {
-    return MakePlan(model, options).status().message();
-  };
-  const std::string fixed = message_of();
-  expect_exactly(options, NumberAfter(fixed, "budget that works is "));
-  PlanOptions other = options;
-  other.threads = 1;
-  expect_exactly(other, NumberAfter(fixed, "with --threads 1 it is "));
-  other = options;
-  other.checkpoint = "auto";
-  expect_exactly(other, NumberAfter(fixed, "with --checkpoint auto it is "));
-  other = options;
-  other.allow_microbatch = true;
-  expect_exactly(other, NumberAfter(fixed, "with --allow microbatch it is "));
-  EXPECT_EQ(NumberAfter(fixed, ", at microbatch "), 8u);
-
-  options.microbatch = 16;
-  expect_exactly(other,
-                 NumberAfter(message_of(), "in place of --microbatch it is "));
-  options = other;
-  options.budget = 1000;
-  const std::string allowed = message_of();
-  EXPECT_EQ(allowed.find("--allow"), std::string::npos) << allowed;
-  expect_exactly(options, NumberAfter(allowed, "budget that works is "));
-  EXPECT_NE(allowed.find("batch 32 microbatch 8"), std::string::npos);
-}
-
-TEST(Allow, ARefusalNamesNothingThatTakesMore) {
-  // All parameters: parts of a batch need the gradients from the start.
-  Network net("wide", 2);
-  const ValueId x = net.Images({.channels = 1, .height = 2, .width = 2});
-  const Result<Model> model = net.Finish(
-      net.Linear("fc2", net.Linear("fc1", net.Flatten(x), 2000), 10));
-  ASSERT_TRUE(model.ok()) << model.status().message();
-  ASSERT_GT(LeastAt(*model, 1), LeastAt(*model, 2));
-  const Result<Plan> refused = Auto(*model, 1000);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().message().find("--allow"), std::string::npos);
-}
-
-// Plans the trade-offs again, and compares.
-void ExpectTrue(const Model& model, const Plan& plan,
-                const std::vector<TradeOff>& trade_offs) {
-  for (const TradeOff& trade : trade_offs) {
-    SCOPED_TRACE(trade.options.checkpoint);
-    const Result<Plan> typed = MakePlan(model, trade.options);
-    ASSERT_TRUE(typed.ok()) << typed.status().message();
-    EXPECT_EQ(typed->arena_bytes(), trade.arena_bytes);
-    EXPECT_EQ(typed->flops_step(), trade.flops_step);
-    EXPECT_EQ(typed->microbatch(), plan.microbatch());
-    // One that is worse in both respects would be no trade.
-    EXPECT_TRUE(trade.arena_bytes < plan.arena_bytes() ||
-                trade.flops_step < plan.flops_step());
-  }
-}
-
-TEST(TradeOffs, LieOnBothSidesAndAreTrue) {
-  const Model model = ModelOf("wrn-16-1", 16);
-  const Plan none = *MakePlan(model, {.threads = 2});
-  const std::vector<TradeOff> of_none = FindTradeOffs(model, none);
-  ExpectTrue(model, none, of_none);
-  EXPECT_EQ(of_none.size(), 3u);
-  for (const TradeOff& trade : of_none) {
-    EXPECT_LT(trade.arena_bytes, none.arena_bytes());
-    EXPECT_GE(trade.flops_step, none.flops_step());
-  }
-  const Plan least = *MakeClosestPlan(
-      model, {.threads = 2, .checkpoint = "auto", .budget = 0});
-  const std::vector<TradeOff> of_least = FindTradeOffs(model, least);
-  ExpectTrue(model, least, of_least);
-  EXPECT_EQ(of_least.size(), 3u);
-  for (const TradeOff& trade : of_least) {
-    EXPECT_GT(trade.arena_bytes, least.arena_bytes());
-    EXPECT_LT(trade.flops_step, least.flops_step());
-  }
-  const Plan middle =
-      *Auto(model, (none.arena_bytes() + least.arena_bytes()) / 2);
-  const std::vector<TradeOff> of_middle = FindTradeOffs(model, middle);
-  ExpectTrue(model, middle, of_middle);
-  ASSERT_EQ(of_middle.size(), 3u);
-  EXPECT_LT(of_middle[1].arena_bytes, middle.arena_bytes());
-  EXPECT_GT(of_middle[1].flops_step, middle.flops_step());
-  EXPECT_GT(of_middle[2].arena_bytes, middle.arena_bytes());
-  EXPECT_LT(of_middle[2].flops_step, middle.flops_step());
-}
-
-TEST(TradeOffs, TellWhatANamedStrategyWastes) {
-  const Model model = ModelOf("wrn-16-1", 16);
-  const Plan named = *MakePlan(model, {.threads = 2, .checkpoint = "every-4"});
-  const Plan chosen = *Auto(model, named.arena_bytes());
-  ASSERT_LT(chosen.flops_step(), named.flops_step() * 98 / 100);
-  const std::vector<TradeOff> trade_offs = FindTradeOffs(model, named);
-  ExpectTrue(model, named, trade_offs);
-  EXPECT_TRUE(std::any_of(trade_offs.begin(), trade_offs.end(),
-                          [&](const TradeOff& trade) {
-                            return trade.arena_bytes == chosen.arena_bytes() &&
-                                   trade.flops_step == chosen.flops_step();
-                          }));
-}
-
-TEST(TradeOffs, StayAtTheMicrobatchThatWasChosen) {
-  const Model model = ModelOf("wrn-10-1", 32);
-  const Plan plan = *WithMicrobatches(model, LeastAt(model, 16));
-  ASSERT_EQ(plan.microbatch(), 16);
-  const std::vector<TradeOff> trade_offs = FindTradeOffs(model, plan);
-  EXPECT_FALSE(trade_offs.empty());
-  ExpectTrue(model, plan, trade_offs);
-  PlanOptions evaluation;
-  evaluation.training = false;
-  EXPECT_TRUE(FindTradeOffs(model, *MakePlan(model, evaluation)).empty());
 }
 
 }  // namespace

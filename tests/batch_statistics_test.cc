@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "closest_plan.h"
 #include "thimble/network.h"
 #include "thimble/plan.h"
 
@@ -55,15 +56,15 @@ TEST(BatchStatistics, OfOneValueAreRefusedWithTheLayerAndTheOption) {
     for (const bool fuse : {true, false}) {
       const Model one = Normed(1, last);
       ExpectRefused(PlanStatus(one, {.fuse = fuse}), layer,
-                    "a --batch of 2 or more");
+                    "a Model::batch of 2 or more");
       const Model six = Normed(6, last);
       ExpectRefused(PlanStatus(six, {.microbatch = 1, .fuse = fuse}), layer,
-                    "a --microbatch of 2 or more");
+                    "a PlanOptions::microbatch of 2 or more");
       ExpectRefused(PlanStatus(six, {.ghost_batch = 1, .fuse = fuse}), layer,
-                    "a --ghost-batch of 2 or more");
+                    "a PlanOptions::ghost_batch of 2 or more");
       ExpectRefused(
           PlanStatus(six, {.microbatch = 3, .ghost_batch = 1, .fuse = fuse}),
-          layer, "a --ghost-batch of 2 or more");
+          layer, "a PlanOptions::ghost_batch of 2 or more");
       for (const PlanOptions& options :
            {PlanOptions{.fuse = fuse},
             PlanOptions{.microbatch = 2, .fuse = fuse},
@@ -87,7 +88,7 @@ TEST(BatchStatistics, ABudgetNeverChoosesOneValue) {
     const Model model = Normed(12, last);
     PlanOptions options{
         .budget = 0, .allow_microbatch = true, .min_microbatch = 1};
-    const Result<Plan> plan = MakeClosestPlan(model, options);
+    const Result<Plan> plan = testing::MakeClosestPlan(model, options);
     ASSERT_TRUE(plan.ok());
     EXPECT_EQ(plan->microbatch(), last == Last::kPlane ? 1 : 2);
   }
@@ -119,7 +120,7 @@ TEST(BatchStatistics, ALastBatchMayNotLeaveOneImageAlone) {
           continue;
         }
         ExpectRefused(status, last == Last::kRow ? "bn_row" : "bn_pixel",
-                      "leave out --keep-last");
+                      "leave out TrainOptions::keep_last");
       }
     }
   }

@@ -417,7 +417,7 @@ TEST(Microbatch, GroupsAreRefusedWhereNothingIsNormalised) {
   EXPECT_EQ(plan.status().code(), StatusCode::kUsage);
   EXPECT_EQ(plan.status().message(),
             "a ghost batch of 5 images has no effect on plain, which has no "
-            "batch norms; leave out --ghost-batch");
+            "batch norms; leave out PlanOptions::ghost_batch");
 }
 
 }  // namespace

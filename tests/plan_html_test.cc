@@ -319,7 +319,7 @@ TEST(PlanHtml, TellsWhetherTheBudgetIsKept) {
 TEST(PlanHtml, SaysOfTheWorkWhatTheTableSays) {
   for (const char* name : {"mlp", "wrn-10-1"}) {
     const Plan plan = PlanOf(name);
-    const std::string table = PlanTable(plan, {});
+    const std::string table = PlanTable(plan);
     const size_t end = table.find(", forward and backward; ");
     ASSERT_NE(end, std::string::npos) << table;
     const size_t begin = table.rfind("  ", end) + 2;
@@ -328,21 +328,6 @@ TEST(PlanHtml, SaysOfTheWorkWhatTheTableSays) {
     const std::string figures =
         ById(HtmlReader::Read(PageOf(plan)), "figures").text;
     EXPECT_NE(figures.find(work), std::string::npos) << work << figures;
-  }
-}
-
-TEST(PlanTable, NamesATradeOffForNoBytes) {
-  const Plan plan = PlanOf("mlp");
-  const size_t arena = plan.arena_bytes();
-  const TradeOff trades[] = {
-      {plan.options(), arena - 1'000'000, plan.flops_step() * 5 / 4},
-      {plan.options(), arena, plan.flops_step() * 3 / 4},
-      {plan.options(), arena + 2'000'000, plan.flops_step() / 2}};
-  const std::string table = PlanTable(plan, trades);
-  for (const char* text : {"    1.00 MB less for 25.0% more FLOPs: ",
-                           "    the same bytes for 25.0% fewer FLOPs: ",
-                           "    2.00 MB more for 50.0% fewer FLOPs: "}) {
-    EXPECT_NE(table.find(text), std::string::npos) << text << table;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "closest_plan.h"
 #include "few_records.h"
 #include "graph/op.h"
 #include "ops/dropout.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "closest_plan.h"
 #include "gradient_check.h"
 #include "graph/op.h"
 #include "ops/two_pass_grad.h"

@@ -192,33 +192,13 @@ class Plan {
 // Differentiates the model, schedules, finds lifetimes, shares bytes and places
 // every buffer. Fails where the options are impossible or the budget too small;
 // the message then names the op at the peak and the budgets that would do.
+// thimble/plan_search.h gives the same as data, and trade-offs.
 Result<Plan> MakePlan(const Model& model, const PlanOptions& options);
-
-// As MakePlan, but what is over the budget is given too, for reports. It then
-// is the plan that takes the fewest bytes of those that the options allow.
-Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options);
-
-// Ok where the arena fits; else names the peak and the budgets that would do.
-// REQUIRES: `plan` is MakeClosestPlan's for this budget.
-Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget);
 
 // The most that a process takes beside the arena while it trains by `plan`, as
 // resident bytes: code as it is first run, stacks, buffers to save with, and
 // what the executor keeps of each op.
 size_t BesideArenaBytes(const Plan& plan);
-
-// Another plan of the same model, with other bytes and other work.
-struct TradeOff {
-  PlanOptions options;  // MakePlan gives it
-  size_t arena_bytes = 0;
-  int64_t flops_step = 0;
-};
-
-// Up to three plans next to `plan`, a step apart that is worth it: fewer bytes
-// for more work, and less work for more bytes. In the order of their bytes. At
-// the same microbatch, so results do not depend on which one is taken. Takes
-// about as long as planning with `auto`.
-std::vector<TradeOff> FindTradeOffs(const Model& model, const Plan& plan);
 
 // Checks a plan by simulating who wrote which bytes last. Slow on purpose, and
 // shares no code with the planner.

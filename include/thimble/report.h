@@ -9,6 +9,7 @@
 #include <string>
 
 #include "thimble/plan.h"
+#include "thimble/plan_search.h"
 #include "thimble/status.h"
 
 namespace thimble {
@@ -16,14 +17,14 @@ namespace thimble {
 // One JSON object with stable keys (docs/architecture.md lists them); sizes are
 // plain integers in bytes. `fits` compares with `budget`, if there is one.
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget);
-// With the key `trade_offs` besides.
+// With the key `trade_offs` besides. `options` has a text for each, which says
+// how the reader asks for it.
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget,
-                     std::span<const TradeOff> trade_offs);
+                     std::span<const TradeOff> trade_offs,
+                     std::span<const std::string> options);
 
-// A table by role, the peak, what is live there, and the trade-offs as options
-// of the command-line tool.
-std::string PlanTable(const Plan& plan,
-                      std::span<const TradeOff> trade_offs = {});
+// A table by role, the peak, and what is live there.
+std::string PlanTable(const Plan& plan);
 
 // Writes one self-contained HTML file (it loads nothing from elsewhere): every
 // buffer as a rectangle of addresses over time, the live bytes with their peak,

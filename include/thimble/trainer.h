@@ -13,6 +13,7 @@
 #include "thimble/data.h"
 #include "thimble/graph.h"
 #include "thimble/plan.h"
+#include "thimble/plan_search.h"
 #include "thimble/status.h"
 
 namespace thimble {
@@ -122,5 +123,12 @@ struct EvaluateSummary {
 // Tests the weights that Train wrote to `dir` on the data set's test split.
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
                                  const EvaluateOptions& options);
+
+// The same in two steps, for those who tell more of a refusal than its message:
+// PlanEvaluation's plan, if it fits, is the one that Evaluate takes.
+Result<PlanSearch> PlanEvaluation(const std::string& dir,
+                                  const EvaluateOptions& options);
+Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
+                                 const Dataset& data);
 
 }  // namespace thimble

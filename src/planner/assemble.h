@@ -24,6 +24,6 @@ Plan AssemblePlan(const Model& whole, const PlanOptions& options,
                   int64_t microbatch, LoweredProgram lowered);
 
 // What a step's passes are, where they are not simply the batch.
-std::string PassesText(const Plan& plan);
+std::string PassesText(int64_t batch, int64_t microbatch, int64_t ghost_batch);
 
 }  // namespace thimble::planner

@@ -39,8 +39,8 @@ std::string FindTrackedNormOfPoints(const Graph& graph) {
 
 // The option that says how many images a batch norm sees.
 const char* StatisticsOption(const PlanOptions& options) {
-  if (options.ghost_batch > 0) return "--ghost-batch";
-  return options.microbatch > 0 ? "--microbatch" : "--batch";
+  if (options.ghost_batch > 0) return "PlanOptions::ghost_batch";
+  return options.microbatch > 0 ? "PlanOptions::microbatch" : "Model::batch";
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ Status CheckLastBatch(const Plan& plan, int64_t images) {
       "the last batch of an epoch holds {} images, the last of which batch "
       "norm "
       "'{}' would see alone: one value per channel, of which there is no "
-      "variance; leave out --keep-last, or choose another {}",
+      "variance; leave out TrainOptions::keep_last, or choose another {}",
       images, norm, StatisticsOption(plan.options())));
 }
 

@@ -2,21 +2,19 @@
 #include "planner/choose.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <optional>
-#include <utility>
 
 #include "base/check.h"
 #include "graph/op.h"
 #include "ops/batch_norm.h"
 #include "planner/assemble.h"
 #include "planner/batch_statistics.h"
-#include "planner/recompute/strategy.h"
-#include "planner/recompute/strategy_script.h"
 
 namespace thimble {
 namespace {
+
+constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 
 // Fewer images are too few to estimate a mean and a variance from.
 constexpr int64_t kMinNormalized = 8;
@@ -32,58 +30,6 @@ int64_t MinMicrobatch(const Model& model, const PlanOptions& options) {
   }
   return planner::HasBatchNorm(model) ? kMinNormalized : 1;
 }
-
-// What can be chosen from at one microbatch size: a named strategy's program
-// alone, or all alternatives.
-class SizeChoice {
- public:
-  SizeChoice(const Model& model, const PlanOptions& options, int64_t microbatch)
-      : microbatch_(microbatch) {
-    using planner::Strategy;
-    const Strategy strategy = *planner::ParseStrategy(options.checkpoint);
-    planner::Program program = planner::MakeProgram(model, options, microbatch);
-    if (strategy.kind == Strategy::Kind::kAuto && options.training) {
-      alternatives_.emplace(std::move(program), options);
-      return;
-    }
-    fixed_.program =
-        planner::ApplyStrategy(std::move(program), strategy, options);
-    fixed_.placement = planner::PlaceBuffers(fixed_.program, options);
-  }
-
-  int64_t microbatch() const { return microbatch_; }
-
-  // With the least work.
-  std::optional<planner::LoweredProgram> Within(uint64_t budget) {
-    if (!alternatives_.has_value()) {
-      return Fixed(fixed_.placement.bytes <= budget);
-    }
-    return Lowered(alternatives_->LeastWorkWithin(budget));
-  }
-
-  // With the fewest bytes.
-  std::optional<planner::LoweredProgram> Below(uint64_t limit) {
-    if (!alternatives_.has_value()) {
-      return Fixed(fixed_.placement.bytes < limit);
-    }
-    return Lowered(alternatives_->FewestBytesBelow(limit));
-  }
-
- private:
-  std::optional<planner::LoweredProgram> Fixed(bool fits) {
-    if (!fits) return std::nullopt;
-    return std::move(fixed_);
-  }
-
-  std::optional<planner::LoweredProgram> Lowered(std::optional<size_t> index) {
-    if (!index.has_value()) return std::nullopt;
-    return alternatives_->Lower(*index);
-  }
-
-  int64_t microbatch_;
-  std::optional<planner::Alternatives> alternatives_;
-  planner::LoweredProgram fixed_;
-};
 
 }  // namespace
 
@@ -109,29 +55,39 @@ std::vector<int64_t> planner::MicrobatchSizes(const Model& model,
   return sizes;
 }
 
-Plan planner::ChoosePlan(const Model& model, const PlanOptions& options) {
-  constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
-  const uint64_t budget = options.budget.value_or(kNoLimit);
-  std::deque<SizeChoice> choices;
-  for (int64_t microbatch : MicrobatchSizes(model, options)) {
-    SizeChoice& choice = choices.emplace_back(model, options, microbatch);
-    if (auto fitting = choice.Within(budget)) {
-      return AssemblePlan(model, options, microbatch, *std::move(fitting));
-    }
-  }
+planner::Smallest planner::FindSmallest(Choices& choices,
+                                        const Setting& setting,
+                                        std::span<const int64_t> sizes) {
   // Small ones mostly take the fewest bytes; of the others, little has to be
-  // placed then. Of equals the largest is taken, as with a budget of its bytes.
-  std::optional<LoweredProgram> smallest;
-  int64_t microbatch = 0;
-  for (auto choice = choices.rbegin(); choice != choices.rend(); ++choice) {
-    auto smaller = choice->Below(
-        smallest.has_value() ? smallest->placement.bytes + 1 : kNoLimit);
-    if (!smaller.has_value()) continue;
-    smallest = std::move(smaller);
-    microbatch = choice->microbatch();
+  // placed then.
+  std::optional<Smallest> smallest;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    SizeChoice& choice = choices.Of(setting, sizes[i]);
+    const auto index = choice.FewestBytesBelow(
+        smallest.has_value() ? smallest->arena_bytes + 1 : kNoLimit);
+    if (!index.has_value()) continue;
+    smallest = {sizes[i], *index, choice.ArenaOf(*index)};
   }
   TH_CHECK(smallest.has_value());
-  return AssemblePlan(model, options, microbatch, *std::move(smallest));
+  return *smallest;
+}
+
+Plan planner::ChoosePlan(Choices& choices) {
+  const Model& model = choices.model();
+  const PlanOptions& options = choices.options();
+  const Setting setting = choices.setting();
+  const uint64_t budget = options.budget.value_or(kNoLimit);
+  const std::vector<int64_t> sizes = MicrobatchSizes(model, options);
+  const auto assemble = [&](int64_t microbatch, size_t index) {
+    return AssemblePlan(model, options, microbatch,
+                        choices.Of(setting, microbatch).Lower(index));
+  };
+  for (int64_t microbatch : sizes) {
+    const auto index = choices.Of(setting, microbatch).LeastWorkWithin(budget);
+    if (index.has_value()) return assemble(microbatch, *index);
+  }
+  const Smallest smallest = FindSmallest(choices, setting, sizes);
+  return assemble(smallest.microbatch, smallest.index);
 }
 
 }  // namespace thimble

@@ -4,9 +4,12 @@
 // microbatch, then what is recomputed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "planner/choices.h"
 #include "thimble/plan.h"
 
 namespace thimble::planner {
@@ -18,10 +21,20 @@ bool HasBatchNorm(const Model& model);
 std::vector<int64_t> MicrobatchSizes(const Model& model,
                                      const PlanOptions& options);
 
+// The choice with the smallest arena over `sizes`, which are in the order of
+// MicrobatchSizes; of equals the largest size, as a budget of these bytes would
+// choose. REQUIRES: `sizes` is not empty.
+struct Smallest {
+  int64_t microbatch = 0;
+  size_t index = 0;  // of Choices::Of
+  size_t arena_bytes = 0;
+};
+Smallest FindSmallest(Choices& choices, const Setting& setting,
+                      std::span<const int64_t> sizes);
+
 // Of the first size at which something fits the budget, the plan with the least
 // work; where nothing fits, the plan with the fewest bytes of all. So one list
 // of plans serves every budget, and less budget never takes more bytes.
-// REQUIRES: the options are possible.
-Plan ChoosePlan(const Model& model, const PlanOptions& options);
+Plan ChoosePlan(Choices& choices);
 
 }  // namespace thimble::planner

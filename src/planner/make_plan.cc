@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MakePlan: options are checked, then a plan is chosen.
+// PlanSearch and MakePlan: options are checked, then a plan is chosen.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/parallel.h"
 #include "planner/batch_statistics.h"
+#include "planner/choices.h"
 #include "planner/choose.h"
 #include "planner/recompute/strategy.h"
+#include "planner/refuse.h"
+#include "planner/trade_offs.h"
 #include "thimble/plan.h"
+#include "thimble/plan_search.h"
 
 namespace thimble {
 namespace {
@@ -37,14 +45,14 @@ Status CheckHasEffect(const Model& model, const PlanOptions& options) {
   if (options.min_microbatch > 0 && !options.allow_microbatch) {
     return Status::Usage(fmt::format(
         "a smallest microbatch of {} has no effect where the budget may not "
-        "choose the microbatch; add --allow microbatch, or leave out "
-        "--min-microbatch",
+        "choose the microbatch; add PlanOptions::allow_microbatch, or leave "
+        "out PlanOptions::min_microbatch",
         options.min_microbatch));
   }
   if (options.ghost_batch > 0 && !planner::HasBatchNorm(model)) {
     return Status::Usage(fmt::format(
         "a ghost batch of {} images has no effect on {}, which has no batch "
-        "norms; leave out --ghost-batch",
+        "norms; leave out PlanOptions::ghost_batch",
         options.ghost_batch, model.name));
   }
   return Status::Ok();
@@ -81,25 +89,65 @@ Status CheckOptions(const PlanOptions& options) {
 
 }  // namespace
 
-Result<Plan> MakeClosestPlan(const Model& model, const PlanOptions& options) {
+struct PlanSearch::State {
+  State(const Model& model, const PlanOptions& options)
+      : choices(model, options), plan(planner::ChoosePlan(choices)) {}
+
+  planner::Choices choices;
+  Plan plan;
+};
+
+PlanSearch::PlanSearch(std::unique_ptr<State> state)
+    : state_(std::move(state)) {}
+PlanSearch::PlanSearch(PlanSearch&& other) noexcept = default;
+PlanSearch& PlanSearch::operator=(PlanSearch&& other) noexcept = default;
+PlanSearch::~PlanSearch() = default;
+
+Result<PlanSearch> PlanSearch::Create(const Model& model,
+                                      const PlanOptions& options) {
   Status status = CheckOptions(options);
   if (!status.ok()) return status;
   status = CheckMicrobatch(model, options);
   if (!status.ok()) return status;
-  Plan plan = planner::ChoosePlan(model, options);
+  PlanSearch search(std::make_unique<State>(model, options));
 #ifndef NDEBUG
-  TH_CHECK(ValidatePlan(plan).ok());
+  TH_CHECK(ValidatePlan(search.plan()).ok());
 #endif
-  return plan;
+  return search;
+}
+
+const Plan& PlanSearch::plan() const { return state_->plan; }
+
+bool PlanSearch::fits() const {
+  const std::optional<uint64_t> budget = state_->plan.options().budget;
+  return !budget.has_value() || state_->plan.arena_bytes() <= *budget;
+}
+
+Plan PlanSearch::Take() && {
+  const std::unique_ptr<State> state = std::move(state_);
+  return std::move(state->plan);
+}
+
+std::vector<TradeOff> PlanSearch::TradeOffs() {
+  return planner::FindTradeOffs(state_->choices, state_->plan);
+}
+
+Refusal PlanSearch::Explain() {
+  TH_CHECK(!fits());
+  return planner::ExplainRefusal(state_->choices, state_->plan);
+}
+
+Status PlanSearch::CheckBudget() {
+  if (fits()) return Status::Ok();
+  return Status::Failed(planner::RefusalText(Explain()));
 }
 
 Result<Plan> MakePlan(const Model& model, const PlanOptions& options) {
-  Result<Plan> plan = MakeClosestPlan(model, options);
-  if (plan.ok() && options.budget.has_value()) {
-    Status status = CheckBudget(model, *plan, *options.budget);
-    if (!status.ok()) return status;
-  }
-  return plan;
+  Result<PlanSearch> search = PlanSearch::Create(model, options);
+  if (!search.ok()) return search.status();
+  const Status status = search->CheckBudget();
+  if (!status.ok()) return status;
+  return std::move(*search).Take();
 }
 
 }  // namespace thimble

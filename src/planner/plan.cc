@@ -20,15 +20,11 @@ std::string AblationText(const PlanOptions& options) {
 
 }  // namespace
 
-// What a step's passes are, where they are not simply the batch.
-std::string planner::PassesText(const Plan& plan) {
+std::string planner::PassesText(int64_t batch, int64_t microbatch,
+                                int64_t ghost_batch) {
   std::string text;
-  if (plan.microbatches() > 1) {
-    text += fmt::format(" microbatch {}", plan.microbatch());
-  }
-  if (plan.options().ghost_batch > 0) {
-    text += fmt::format(" ghost-batch {}", plan.options().ghost_batch);
-  }
+  if (microbatch != batch) text += fmt::format(" microbatch {}", microbatch);
+  if (ghost_batch > 0) text += fmt::format(" ghost-batch {}", ghost_batch);
   return text;
 }
 
@@ -66,7 +62,9 @@ std::string Plan::Explain() const {
   std::string text = fmt::format(
       "plan {} batch {}{} threads {}{}{}\narena {} lower_bound {} peak '{}' at "
       "{}\n",
-      parts_.model, parts_.batch, planner::PassesText(*this),
+      parts_.model, parts_.batch,
+      planner::PassesText(parts_.batch, parts_.microbatch,
+                          parts_.options.ghost_batch),
       parts_.options.threads,
       parts_.options.checkpoint == "none"
           ? ""

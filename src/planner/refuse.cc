@@ -1,96 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What is said where nothing fits the budget: the peak, and budgets that do.
+#include "planner/refuse.h"
+
 #include <fmt/format.h>
 
-#include <string>
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "planner/assemble.h"
 #include "planner/choose.h"
 #include "planner/two_pass.h"
-#include "thimble/plan.h"
 #include "thimble/size.h"
 
 namespace thimble {
 namespace {
 
-std::string PeakByRole(const Plan& plan) {
-  std::string text;
-  for (size_t role = 0; role < kRoles; ++role) {
-    const size_t bytes = plan.peak_bytes(static_cast<Role>(role));
-    if (bytes == 0) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
-                        RoleName(static_cast<Role>(role)), FormatBytes(bytes));
-  }
-  return text;
+using planner::Choices;
+using planner::FindSmallest;
+using planner::MicrobatchSizes;
+using planner::Setting;
+using planner::Smallest;
+
+// What the smallest arena of `setting` over `sizes` takes.
+Reach ReachOf(Choices& choices, Freedom freedom, PlanOptions options,
+              const Setting& setting, std::span<const int64_t> sizes) {
+  const Smallest smallest = FindSmallest(choices, setting, sizes);
+  options.budget = smallest.arena_bytes;
+  return {freedom, std::move(options), smallest.arena_bytes,
+          smallest.microbatch};
 }
 
-// The plan with the fewest bytes.
-Plan SmallestPlan(const Model& model, PlanOptions options) {
-  options.budget = 0;
-  return planner::ChoosePlan(model, options);
+// Nothing, where that is no gain.
+std::optional<Reach> IfFewerBytes(Reach reach, const Plan& plan) {
+  if (reach.arena_bytes >= plan.arena_bytes()) return std::nullopt;
+  return reach;
 }
 
-std::string WithOneThread(const Model& model, const Plan& plan) {
-  if (plan.options().threads == 1) return "";
+std::optional<Reach> WithOneThread(Choices& choices, const Plan& plan) {
+  if (plan.options().threads == 1) return std::nullopt;
   PlanOptions options = plan.options();
   options.threads = 1;
-  const size_t bytes = SmallestPlan(model, options).arena_bytes();
-  if (bytes >= plan.arena_bytes()) return "";
-  return fmt::format(", with --threads 1 it is {} bytes", bytes);
+  Setting setting = choices.setting();
+  setting.threads = 1;
+  return IfFewerBytes(ReachOf(choices, Freedom::kOneThread, options, setting,
+                              MicrobatchSizes(choices.model(), options)),
+                      plan);
 }
 
-std::string WithAuto(const Model& model, const Plan& plan) {
-  if (plan.options().checkpoint == "auto") return "";
+std::optional<Reach> WithAuto(Choices& choices, const Plan& plan) {
+  if (!plan.options().training || choices.setting().is_auto) {
+    return std::nullopt;
+  }
   PlanOptions options = plan.options();
   options.checkpoint = "auto";
-  return fmt::format(", with --checkpoint auto it is {} bytes",
-                     SmallestPlan(model, options).arena_bytes());
-}
-
-// Without a number: to plan with it takes several times as long.
-std::string WithTwoPasses(const Model& model, const Plan& plan) {
-  if (plan.options().two_pass) return "";
-  const planner::Program program =
-      planner::MakeProgram(model, plan.options(), plan.microbatch());
-  if (planner::FindTwoPassPairs(program).empty()) return "";
-  return "; --two-pass on may take less, for more work";
-}
-
-// Evaluation has no microbatches; its results do not depend on the batch.
-std::string WithOneImage(const Model& model, const Plan& plan) {
-  if (plan.microbatch() == 1) return "";
-  PlanOptions options = plan.options();
-  options.microbatch = 1;
-  return fmt::format(", with --batch 1 it is {} bytes",
-                     SmallestPlan(model, options).arena_bytes());
+  Setting setting = choices.setting();
+  setting.is_auto = true;
+  return ReachOf(choices, Freedom::kRecomputation, options, setting,
+                 MicrobatchSizes(choices.model(), options));
 }
 
 // What smaller microbatches would reach, where the options do not allow them:
 // the smallest, which takes the fewest bytes but for oddities of placement. All
 // others would take as long to plan, each.
-std::string WithMicrobatches(const Model& model, const Plan& plan) {
+std::optional<Reach> WithMicrobatches(Choices& choices, const Plan& plan) {
   PlanOptions options = plan.options();
-  if (options.allow_microbatch && options.microbatch == 0) return "";
+  if (!options.training) return std::nullopt;
+  if (options.allow_microbatch && options.microbatch == 0) return std::nullopt;
   options.allow_microbatch = true;
   options.microbatch = 0;
-  options.budget = 0;
-  options.microbatch = planner::MicrobatchSizes(model, options).back();
-  Plan smallest = SmallestPlan(model, options);
+  std::vector<int64_t> sizes = {
+      MicrobatchSizes(choices.model(), options).back()};
   // Several microbatches hold all gradients all the time, one does not.
   if (plan.microbatch() != plan.batch()) {
-    options.microbatch = plan.batch();
-    Plan whole = SmallestPlan(model, options);
-    if (whole.arena_bytes() <= smallest.arena_bytes()) {
-      smallest = std::move(whole);
-    }
+    sizes.insert(sizes.begin(), plan.batch());
   }
-  if (smallest.arena_bytes() >= plan.arena_bytes()) return "";
-  return fmt::format(
-      "; with --allow microbatch{} it is {} bytes, at microbatch {}",
-      plan.options().microbatch > 0 ? " in place of --microbatch" : "",
-      smallest.arena_bytes(), smallest.microbatch());
+  return IfFewerBytes(
+      ReachOf(choices, Freedom::kMicrobatch, options, choices.setting(), sizes),
+      plan);
+}
+
+// Evaluation has no microbatches; its results do not depend on the batch.
+std::optional<Reach> WithOneImage(Choices& choices, const Plan& plan) {
+  PlanOptions options = plan.options();
+  if (options.training || plan.microbatch() == 1) return std::nullopt;
+  options.microbatch = 1;
+  return ReachOf(choices, Freedom::kOneImage, options, choices.setting(),
+                 std::vector<int64_t>{1});
+}
+
+// To know what they would take, one would plan several times as long.
+bool TwoPassesMayHelp(Choices& choices, const Plan& plan) {
+  return plan.options().training && !plan.options().two_pass &&
+         !planner::FindTwoPassPairs(choices.ProgramOf(plan.microbatch()))
+              .empty();
+}
+
+std::string PeakByRole(const Refusal& refusal) {
+  std::string text;
+  for (size_t role = 0; role < kRoles; ++role) {
+    const size_t bytes = refusal.peak_bytes[role];
+    if (bytes == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                        RoleName(static_cast<Role>(role)), FormatBytes(bytes));
+  }
+  return text;
 }
 
 // Both as sizes, or as bytes where they would look alike.
@@ -102,24 +118,69 @@ std::string NeedAndBudget(size_t need, uint64_t budget) {
                      FormatBytes(budget));
 }
 
+std::string ReachText(const Refusal& refusal, const Reach& reach) {
+  const auto would_do = [&](const char* with) {
+    return fmt::format("; with {} {} bytes would do", with, reach.arena_bytes);
+  };
+  switch (reach.freedom) {
+    case Freedom::kOneThread:
+      return would_do("one thread");
+    case Freedom::kRecomputation:
+      return would_do("the checkpoint strategy auto");
+    case Freedom::kMicrobatch:
+      return would_do(refusal.options.microbatch > 0
+                          ? "allow_microbatch in place of microbatch"
+                          : "allow_microbatch") +
+             fmt::format(", at microbatch {}", reach.microbatch);
+    case Freedom::kOneImage:
+      return would_do("one image at a time");
+  }
+  return "";
+}
+
 }  // namespace
 
-Status CheckBudget(const Model& model, const Plan& plan, uint64_t budget) {
-  if (plan.arena_bytes() <= budget) return Status::Ok();
-  const int threads = plan.options().threads;
-  std::string message = fmt::format(
+Refusal planner::ExplainRefusal(Choices& choices, const Plan& plan) {
+  Refusal refusal;
+  refusal.model = plan.model();
+  refusal.batch = plan.batch();
+  refusal.microbatch = plan.microbatch();
+  refusal.options = plan.options();
+  refusal.needed = plan.arena_bytes();
+  refusal.budget = *plan.options().budget;
+  refusal.peak_op = plan.peak_op().name;
+  for (size_t role = 0; role < kRoles; ++role) {
+    refusal.peak_bytes[role] = plan.peak_bytes(static_cast<Role>(role));
+  }
+  for (const auto with :
+       {WithOneThread, WithAuto, WithMicrobatches, WithOneImage}) {
+    std::optional<Reach> reach = with(choices, plan);
+    if (reach.has_value()) refusal.reaches.push_back(*std::move(reach));
+  }
+  refusal.two_passes_may_help = TwoPassesMayHelp(choices, plan);
+  return refusal;
+}
+
+std::string planner::RefusalText(const Refusal& refusal) {
+  std::string text = NeedText(refusal);
+  for (const Reach& reach : refusal.reaches) text += ReachText(refusal, reach);
+  if (refusal.two_passes_may_help) {
+    text += "; two_pass may take less, for more work";
+  }
+  return text;
+}
+
+std::string NeedText(const Refusal& refusal) {
+  const int threads = refusal.options.threads;
+  return fmt::format(
       "the plan of {} at batch {}{} with {} thread{} {}; the peak stands at op "
       "'{}' ({}). The smallest budget that works is {} bytes",
-      plan.model(), plan.batch(), planner::PassesText(plan), threads,
-      threads == 1 ? "" : "s", NeedAndBudget(plan.arena_bytes(), budget),
-      plan.peak_op().name, PeakByRole(plan), plan.arena_bytes());
-  message += WithOneThread(model, plan);
-  if (!plan.options().training) {
-    return Status::Failed(message + WithOneImage(model, plan));
-  }
-  message += WithAuto(model, plan);
-  message += WithMicrobatches(model, plan);
-  return Status::Failed(message + WithTwoPasses(model, plan));
+      refusal.model, refusal.batch,
+      planner::PassesText(refusal.batch, refusal.microbatch,
+                          refusal.options.ghost_batch),
+      threads, threads == 1 ? "" : "s",
+      NeedAndBudget(refusal.needed, refusal.budget), refusal.peak_op,
+      PeakByRole(refusal), refusal.needed);
 }
 
 }  // namespace thimble

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The plans next to a plan: fewer bytes for more work, or the other way round.
+#include "planner/trade_offs.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "planner/assemble.h"
 #include "planner/recompute/auto.h"
-#include "thimble/plan.h"
 #include "thimble/size.h"
 
-namespace thimble {
+namespace thimble::planner {
 namespace {
 
 constexpr size_t kTradeOffs = 3;
@@ -25,9 +24,8 @@ constexpr double kLeastStepOfFlops = 0.01;
 // gives for a budget of its own bytes.
 class Neighbours {
  public:
-  Neighbours(const Model& model, const Plan& plan)
-      : all_(planner::MakeProgram(model, plan.options(), plan.microbatch()),
-             plan.options()),
+  Neighbours(Alternatives& all, const Plan& plan)
+      : all_(all),
         arena_(plan.arena_bytes()),
         flops_(plan.flops_step() / plan.microbatches()) {}
 
@@ -57,8 +55,6 @@ class Neighbours {
     }
     return found;
   }
-
-  planner::Alternatives& all() { return all_; }
 
   // The roundest budget that gives this one: others may be next to it.
   uint64_t BudgetFor(size_t index) {
@@ -97,21 +93,23 @@ class Neighbours {
                                         static_cast<double>(flops_));
   }
 
-  planner::Alternatives all_;
+  Alternatives& all_;
   size_t arena_;
   int64_t flops_;
 };
 
 }  // namespace
 
-std::vector<TradeOff> FindTradeOffs(const Model& model, const Plan& plan) {
+std::vector<TradeOff> FindTradeOffs(Choices& choices, const Plan& plan) {
   if (!plan.options().training) return {};
-  Neighbours neighbours(model, plan);
+  Alternatives& all =
+      choices.AlternativesOf(plan.options().threads, plan.microbatch());
+  Neighbours neighbours(all, plan);
   std::vector<TradeOff> found;
   for (size_t index : neighbours.Nearest()) {
-    TradeOff trade{plan.options(), neighbours.all().ArenaOf(index),
-                   neighbours.all().FlopsOf(index) * plan.microbatches()};
-    trade.options.checkpoint = neighbours.all().NameOf(index);
+    TradeOff trade{plan.options(), all.ArenaOf(index),
+                   all.FlopsOf(index) * plan.microbatches()};
+    trade.options.checkpoint = all.NameOf(index);
     trade.options.budget.reset();
     if (trade.options.checkpoint == "auto") {
       trade.options.budget = neighbours.BudgetFor(index);
@@ -129,4 +127,4 @@ std::vector<TradeOff> FindTradeOffs(const Model& model, const Plan& plan) {
   return found;
 }
 
-}  // namespace thimble
+}  // namespace thimble::planner

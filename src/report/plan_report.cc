@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "thimble/report.h"
 #include "thimble/size.h"
 #include "thimble/text.h"
@@ -57,45 +57,6 @@ std::string AblationNote(const PlanOptions& options) {
   if (!options.sharing) text += ", no bytes shared over time";
   if (!options.fuse) text += ", nothing fused";
   return text;
-}
-
-// "--checkpoint auto --budget 20.5MB": what to type for a trade-off, in place
-// of what was typed for `plan`.
-std::string OptionsText(const Plan& plan, const TradeOff& trade) {
-  const PlanOptions& options = trade.options;
-  std::string text;
-  if (options.microbatch != plan.options().microbatch) {
-    text += fmt::format("--microbatch {} ", options.microbatch);
-  }
-  // A star would have to be quoted.
-  std::string checkpoint = options.checkpoint;
-  if (checkpoint.ends_with('*')) checkpoint.back() = 's';
-  text += "--checkpoint " + checkpoint;
-  if (options.budget.has_value()) {
-    std::string size = FormatBytesUp(*options.budget);
-    std::erase(size, ' ');
-    const Result<uint64_t> parsed = ParseSize(size);
-    const bool is_exact = parsed.ok() && *parsed == *options.budget;
-    text += " --budget " + (is_exact ? size : std::to_string(*options.budget));
-  }
-  return text;
-}
-
-// "4.10 MB less for 9.0% more FLOPs", "the same bytes for 3.0% fewer FLOPs".
-std::string TradeText(const Plan& plan, const TradeOff& trade) {
-  const size_t arena = plan.arena_bytes();
-  const bool less = trade.arena_bytes < arena;
-  const size_t bytes =
-      less ? arena - trade.arena_bytes : trade.arena_bytes - arena;
-  const double flops = 100.0 * (static_cast<double>(trade.flops_step) /
-                                    static_cast<double>(plan.flops_step()) -
-                                1.0);
-  const std::string change =
-      bytes == 0
-          ? "the same bytes"
-          : fmt::format("{} {}", FormatBytes(bytes), less ? "less" : "more");
-  return fmt::format("{} for {:.1f}% {} FLOPs", change, std::abs(flops),
-                     flops < 0 ? "fewer" : "more");
 }
 
 std::string FormatFlops(double flops) {
@@ -153,18 +114,6 @@ Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   return json;
 }
 
-std::string TradeOffLines(const Plan& plan,
-                          std::span<const TradeOff> trade_offs) {
-  if (trade_offs.empty()) return "";
-  std::string text =
-      "\n  nearest trade-offs, in place of --checkpoint and --budget:\n";
-  for (const TradeOff& trade : trade_offs) {
-    text += fmt::format("    {}: {}\n", TradeText(plan, trade),
-                        OptionsText(plan, trade));
-  }
-  return text;
-}
-
 }  // namespace
 
 std::vector<const Buffer*> report::LiveAtPeak(const Plan& plan) {
@@ -196,18 +145,20 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
 }
 
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget,
-                     std::span<const TradeOff> trade_offs) {
+                     std::span<const TradeOff> trade_offs,
+                     std::span<const std::string> options) {
+  TH_CHECK(options.size() == trade_offs.size());
   Json json = JsonOf(plan, budget);
   json["trade_offs"] = Json::array();
-  for (const TradeOff& trade : trade_offs) {
-    json["trade_offs"].push_back({{"arena", trade.arena_bytes},
-                                  {"flops_step", trade.flops_step},
-                                  {"options", OptionsText(plan, trade)}});
+  for (size_t i = 0; i < trade_offs.size(); ++i) {
+    json["trade_offs"].push_back({{"arena", trade_offs[i].arena_bytes},
+                                  {"flops_step", trade_offs[i].flops_step},
+                                  {"options", options[i]}});
   }
   return json.dump();
 }
 
-std::string PlanTable(const Plan& plan, std::span<const TradeOff> trade_offs) {
+std::string PlanTable(const Plan& plan) {
   const Shares shares = SharesOf(plan);
   const double gap = 100.0 * (static_cast<double>(plan.arena_bytes()) /
                                   static_cast<double>(plan.lower_bound()) -
@@ -251,7 +202,7 @@ std::string PlanTable(const Plan& plan, std::span<const TradeOff> trade_offs) {
       report::FlopsText(plan), report::FlopsRatio(plan),
       plan.options().checkpoint,
       by_itself ? "; fused ops do a little of it again in backward" : "");
-  return text + TradeOffLines(plan, trade_offs);
+  return text;
 }
 
 }  // namespace thimble

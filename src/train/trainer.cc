@@ -475,8 +475,8 @@ Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
       .Go(std::move(folder), goes_on);
 }
 
-Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
-                                 const EvaluateOptions& options) {
+Result<PlanSearch> PlanEvaluation(const std::string& dir,
+                                  const EvaluateOptions& options) {
   TH_ASSIGN_OR_RETURN(const train::WeightsInfo info,
                       train::ReadWeightsInfo(dir));
   ModelOptions model_options;
@@ -496,15 +496,26 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
   plan_options.training = false;
   plan_options.threads = options.threads;
   plan_options.budget = options.budget;
-  TH_ASSIGN_OR_RETURN(const Plan plan, MakePlan(*model, plan_options));
+  return PlanSearch::Create(*model, plan_options);
+}
+
+Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
+                                 const Dataset& data) {
   TH_RETURN_IF_ERROR(CheckData(plan, plan.evaluate_ends(), data));
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       Session::Create(plan, {}));
   TH_RETURN_IF_ERROR(train::LoadWeights(dir, *session));
   TH_ASSIGN_OR_RETURN(const TestResult test, Test(*session, data, nullptr));
   return EvaluateSummary{
-      info.model, plan.arena_bytes(), data.size(Split::kTest),
-      test.loss,  test.accuracy,      train::WeightsSha256(*session)};
+      plan.model(), plan.arena_bytes(), data.size(Split::kTest),
+      test.loss,    test.accuracy,      train::WeightsSha256(*session)};
+}
+
+Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
+                                 const EvaluateOptions& options) {
+  TH_ASSIGN_OR_RETURN(PlanSearch search, PlanEvaluation(dir, options));
+  TH_RETURN_IF_ERROR(search.CheckBudget());
+  return Evaluate(dir, std::move(search).Take(), data);
 }
 
 }  // namespace thimble

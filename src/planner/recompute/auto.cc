@@ -295,10 +295,9 @@ class Alternatives::Chooser {
   std::vector<Candidate> candidates_;
 };
 
-Alternatives::Alternatives(Program program, const PlanOptions& options)
-    : program_(std::move(program)),
-      options_(options),
-      chooser_(std::make_unique<Chooser>(program_, options_)) {}
+Alternatives::Alternatives(const Program& program, const PlanOptions& options)
+    : options_(options),
+      chooser_(std::make_unique<Chooser>(program, options_)) {}
 
 Alternatives::~Alternatives() = default;
 

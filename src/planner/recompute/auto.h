@@ -31,7 +31,9 @@ struct LoweredProgram {
 // this belongs to one thread at a time.
 class Alternatives {
  public:
-  Alternatives(Program program, const PlanOptions& options);
+  // REQUIRES: `program` outlives this.
+  Alternatives(const Program& program, const PlanOptions& options);
+  Alternatives(Program&&, const PlanOptions&) = delete;
   ~Alternatives();
 
   // The least work in an arena of at most `budget` bytes.
@@ -53,7 +55,6 @@ class Alternatives {
 
  private:
   class Chooser;
-  Program program_;
   PlanOptions options_;
   std::unique_ptr<Chooser> chooser_;
 };

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "words.h"
+
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+#include "thimble/size.h"
+#include "thimble/status.h"
+
+namespace thimble::cli {
+namespace {
+
+std::string ReachText(const Refusal& refusal, const Reach& reach) {
+  const std::string is =
+      " it is " + std::to_string(reach.arena_bytes) + " bytes";
+  switch (reach.freedom) {
+    case Freedom::kOneThread:
+      return ", with --threads 1" + is;
+    case Freedom::kRecomputation:
+      return ", with --checkpoint auto" + is;
+    case Freedom::kMicrobatch:
+      return std::string("; with --allow microbatch") +
+             (refusal.options.microbatch > 0 ? " in place of --microbatch"
+                                             : "") +
+             is + ", at microbatch " + std::to_string(reach.microbatch);
+    case Freedom::kOneImage:
+      return ", with --batch 1" + is;
+  }
+  return "";
+}
+
+// "4.10 MB less for 9.0% more FLOPs", "the same bytes for 3.0% fewer FLOPs".
+std::string TradeText(const Plan& plan, const TradeOff& trade) {
+  const size_t arena = plan.arena_bytes();
+  const bool less = trade.arena_bytes < arena;
+  const size_t bytes =
+      less ? arena - trade.arena_bytes : trade.arena_bytes - arena;
+  const double flops = 100.0 * (static_cast<double>(trade.flops_step) /
+                                    static_cast<double>(plan.flops_step()) -
+                                1.0);
+  char work[64];
+  std::snprintf(work, sizeof(work), " for %.1f%% %s FLOPs", std::abs(flops),
+                flops < 0 ? "fewer" : "more");
+  return (bytes == 0 ? "the same bytes"
+                     : FormatBytes(bytes) + (less ? " less" : " more")) +
+         work;
+}
+
+}  // namespace
+
+std::string RefusalText(const Refusal& refusal) {
+  std::string text = NeedText(refusal);
+  for (const Reach& reach : refusal.reaches) text += ReachText(refusal, reach);
+  if (refusal.two_passes_may_help) {
+    text += "; --two-pass on may take less, for more work";
+  }
+  return text;
+}
+
+std::string OptionsText(const Plan& plan, const TradeOff& trade) {
+  const PlanOptions& options = trade.options;
+  std::string text;
+  if (options.microbatch != plan.options().microbatch) {
+    text += "--microbatch " + std::to_string(options.microbatch) + " ";
+  }
+  // A star would have to be quoted.
+  std::string checkpoint = options.checkpoint;
+  if (checkpoint.ends_with('*')) checkpoint.back() = 's';
+  text += "--checkpoint " + checkpoint;
+  if (options.budget.has_value()) {
+    std::string size = FormatBytesUp(*options.budget);
+    std::erase(size, ' ');
+    const Result<uint64_t> parsed = ParseSize(size);
+    const bool is_exact = parsed.ok() && *parsed == *options.budget;
+    text += " --budget " + (is_exact ? size : std::to_string(*options.budget));
+  }
+  return text;
+}
+
+std::string TradeOffLines(const Plan& plan,
+                          std::span<const TradeOff> trade_offs) {
+  if (trade_offs.empty()) return "";
+  std::string text =
+      "\n  nearest trade-offs, in place of --checkpoint and --budget:\n";
+  for (const TradeOff& trade : trade_offs) {
+    text += "    " + TradeText(plan, trade) + ": " + OptionsText(plan, trade) +
+            "\n";
+  }
+  return text;
+}
+
+std::string WithOptions(std::string message) {
+  constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+      {"Model::batch", "--batch"},
+      {"PlanOptions::allow_microbatch", "--allow microbatch"},
+      {"PlanOptions::ghost_batch", "--ghost-batch"},
+      {"PlanOptions::microbatch", "--microbatch"},
+      {"PlanOptions::min_microbatch", "--min-microbatch"},
+      {"TrainOptions::keep_last", "--keep-last"},
+  };
+  for (const auto& [field, option] : kOptions) {
+    for (size_t at = message.find(field); at != message.npos;
+         at = message.find(field, at + option.size())) {
+      message.replace(at, field.size(), option);
+    }
+  }
+  return message;
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the library tells as data, or by the names of its fields, in the words
+// of the command line: options to type.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "thimble/plan.h"
+#include "thimble/plan_search.h"
+
+namespace thimble::cli {
+
+// What is needed, and what to type so that less is.
+std::string RefusalText(const Refusal& refusal);
+
+// "--checkpoint auto --budget 20.5MB": what to type for a trade-off, in place
+// of what was typed for `plan`.
+std::string OptionsText(const Plan& plan, const TradeOff& trade);
+
+// A heading and a line for each; empty without any.
+std::string TradeOffLines(const Plan& plan,
+                          std::span<const TradeOff> trade_offs);
+
+// `message` with options in place of fields: "leave out
+// PlanOptions::ghost_batch" is "leave out --ghost-batch".
+std::string WithOptions(std::string message);
+
+}  // namespace thimble::cli

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PlanSearch: a planning call that can be asked for more than its plan: the
+// trade-offs next to it, and why nothing fits. What was built to find the plan
+// is kept, and the answers are read from it. MakePlan (thimble/plan.h) is the
+// short form for those who want the plan alone. A search belongs to one thread
+// at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "thimble/graph.h"
+#include "thimble/plan.h"
+#include "thimble/status.h"
+
+namespace thimble {
+
+// Another plan of the same model, with other bytes and other work.
+struct TradeOff {
+  PlanOptions options;  // MakePlan gives it
+  size_t arena_bytes = 0;
+  int64_t flops_step = 0;
+};
+
+// One change of the options that may take fewer bytes.
+enum class Freedom : uint8_t {
+  kOneThread,      // threads = 1: scratch is planned per thread
+  kRecomputation,  // checkpoint = "auto" in place of a strategy by name
+  kMicrobatch,     // allow_microbatch, in place of a microbatch if one is given
+  kOneImage,       // microbatch = 1 in evaluation, which gives the same results
+};
+
+// What a freedom, alone, comes down to. Planned, not estimated.
+struct Reach {
+  Freedom freedom = Freedom::kOneThread;
+  PlanOptions options;  // MakePlan gives it: their budget is `arena_bytes`
+  size_t arena_bytes = 0;
+  int64_t microbatch = 0;
+};
+
+// Why a budget cannot be kept, and what could be changed.
+struct Refusal {
+  std::string model;
+  int64_t batch = 0;
+  // Of the plan with the fewest bytes that the options allow:
+  int64_t microbatch = 0;
+  PlanOptions options;
+  size_t needed = 0;  // its arena, the smallest budget that works
+  uint64_t budget = 0;
+  std::string peak_op;                      // where most of its bytes are live
+  std::array<size_t, kRoles> peak_bytes{};  // by role, there
+  // In the order of Freedom: what the options fix and could leave open. One
+  // thread and microbatches are left out where they take no fewer bytes.
+  std::vector<Reach> reaches;
+  // PlanOptions::two_pass might. To know would take several times as long.
+  bool two_passes_may_help = false;
+};
+
+// What is needed, what there is and where the peak stands, as a sentence; then
+// the smallest budget that works, without a full stop: whoever prints it goes
+// on with the reaches, in words that its reader can use.
+std::string NeedText(const Refusal& refusal);
+
+class PlanSearch {
+ public:
+  // Fails where the options are impossible. A budget that is too small is no
+  // failure here.
+  static Result<PlanSearch> Create(const Model& model,
+                                   const PlanOptions& options);
+  PlanSearch(PlanSearch&& other) noexcept;
+  PlanSearch& operator=(PlanSearch&& other) noexcept;
+  ~PlanSearch();
+
+  // The plan that keeps the budget. Where none does, the one that takes the
+  // fewest bytes of those that the options allow.
+  const Plan& plan() const;
+  bool fits() const;
+
+  // The plan alone; everything else is given back.
+  Plan Take() &&;
+
+  // Up to three plans next to plan(), a step apart that is worth it: fewer
+  // bytes for more work, and less work for more bytes. In the order of their
+  // bytes. At the same microbatch, so results do not depend on which one is
+  // taken.
+  std::vector<TradeOff> TradeOffs();
+
+  // REQUIRES: !fits().
+  Refusal Explain();
+  // The same in words, as an error; Ok where the plan fits.
+  Status CheckBudget();
+
+ private:
+  struct State;
+  explicit PlanSearch(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace thimble

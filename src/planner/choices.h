@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All that one planning call builds, each once: a program per microbatch size,
+// and what can be chosen from for it. The plan, its trade-offs and what a
+// refusal tells are read from here.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "planner/program.h"
+#include "planner/recompute/auto.h"
+#include "thimble/graph.h"
+#include "thimble/plan.h"
+
+namespace thimble::planner {
+
+// Of one program: all ways to recompute, or a named strategy as the only one.
+// Each is a number from 0, as in Alternatives.
+class SizeChoice {
+ public:
+  explicit SizeChoice(Alternatives& all) : all_(&all) {}
+  explicit SizeChoice(LoweredProgram only)
+      : only_(std::make_unique<LoweredProgram>(std::move(only))) {}
+
+  // The least work in an arena of at most `budget` bytes.
+  std::optional<size_t> LeastWorkWithin(uint64_t budget);
+  // The smallest arena of those below `limit` bytes.
+  std::optional<size_t> FewestBytesBelow(uint64_t limit);
+  size_t ArenaOf(size_t index);
+  LoweredProgram Lower(size_t index);
+
+ private:
+  Alternatives* all_ = nullptr;
+  std::unique_ptr<LoweredProgram> only_;
+};
+
+// What a refusal may change of the options.
+struct Setting {
+  int threads = 1;
+  // With every way to recompute, whatever strategy the options name.
+  bool is_auto = false;
+  friend auto operator<=>(const Setting&, const Setting&) = default;
+};
+
+// Belongs to one thread at a time.
+class Choices {
+ public:
+  // REQUIRES: the options are possible.
+  Choices(Model model, PlanOptions options);
+  Choices(const Choices&) = delete;
+  Choices& operator=(const Choices&) = delete;
+
+  const Model& model() const { return model_; }
+  const PlanOptions& options() const { return options_; }
+  // As the options have it.
+  Setting setting() const;
+
+  // REQUIRES, here and below: `microbatch` divides the model's batch.
+  const Program& ProgramOf(int64_t microbatch);
+  // REQUIRES: options().training.
+  Alternatives& AlternativesOf(int threads, int64_t microbatch);
+  SizeChoice& Of(const Setting& setting, int64_t microbatch);
+
+  // How many were built so far, for tests.
+  size_t programs_built() const { return programs_built_; }
+  size_t alternatives_built() const { return alternatives_built_; }
+
+ private:
+  PlanOptions OptionsWith(int threads) const;
+
+  Model model_;
+  PlanOptions options_;
+  // A program does not depend on the number of threads.
+  std::map<int64_t, Program> programs_;
+  std::map<std::pair<int, int64_t>, Alternatives> alternatives_;
+  std::map<std::pair<Setting, int64_t>, SizeChoice> choices_;
+  size_t programs_built_ = 0;
+  size_t alternatives_built_ = 0;
+};
+
+}  // namespace thimble::planner
