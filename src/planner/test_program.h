@@ -4,6 +4,7 @@
 // are in units of 64 bytes, the alignment, so that nothing is rounded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
