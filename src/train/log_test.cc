@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -16,14 +16,11 @@
 namespace thimble::train {
 namespace {
 
-using Json = nlohmann::json;
-
-std::vector<Json> LinesOf(const std::string& path) {
+// Without their ends.
+std::vector<std::string> LinesOf(const std::string& path) {
   std::istringstream text(ReadTestFile(path));
-  std::vector<Json> lines;
-  for (std::string line; std::getline(text, line);) {
-    lines.push_back(Json::parse(line, nullptr, /*allow_exceptions=*/false));
-  }
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
   return lines;
 }
 
@@ -58,22 +55,24 @@ TEST(Log, WritesOneObjectPerLineInTheOrderOfEvents) {
   log.Summary(summary);
   EXPECT_TRUE(log.status().ok());
 
-  const std::vector<Json> lines = LinesOf(path);
+  const std::vector<std::string> lines = LinesOf(path);
   ASSERT_EQ(lines.size(), 5u);
-  EXPECT_EQ(lines[0], Json::parse(R"({"event": "start", "data": "few",
-      "train_images": 8, "test_images": 4, "augment": "none", "seed": 7,
-      "plan": {"model": "m"}})"));
-  EXPECT_EQ(lines[1], Json::parse(R"({"event": "step", "step": 2, "epoch": 1,
-      "loss": 0.1, "learning_rate": 0.05, "images_per_second": 1000.5})"));
-  EXPECT_EQ(lines[2], Json::parse(R"({"event": "epoch", "epoch": 1,
-      "train_loss": 0.5, "train_accuracy": 0.25, "test_loss": 0.75,
-      "test_accuracy": 0.125, "images_per_second": 10, "seconds": 2.5})"));
-  EXPECT_EQ(lines[3], Json::parse(R"({"event": "resume", "step": 12})"));
-  EXPECT_EQ(lines[4]["event"], "summary");
-  EXPECT_EQ(lines[4]["arena_bytes"], 4096);
-  EXPECT_EQ(lines[4]["stopped"], false);
-  EXPECT_EQ(lines[4]["weights_sha256"], "abc");
-  EXPECT_TRUE(lines[4]["test_accuracy"].is_null());
+  EXPECT_EQ(lines[0],
+            R"({"event":"start","data":"few","train_images":8,"test_images":4,)"
+            R"("augment":"none","seed":7,"plan":{"model":"m"}})");
+  EXPECT_EQ(lines[1], R"({"event":"step","step":2,"epoch":1,"loss":0.1,)"
+                      R"("learning_rate":0.05,"images_per_second":1000.5})");
+  EXPECT_EQ(lines[2],
+            R"({"event":"epoch","epoch":1,"train_loss":0.5,)"
+            R"("train_accuracy":0.25,"test_loss":0.75,"test_accuracy":0.125,)"
+            R"("images_per_second":10,"seconds":2.5})");
+  EXPECT_EQ(lines[3], R"({"event":"resume","step":12})");
+  EXPECT_EQ(lines[4],
+            R"({"event":"summary","arena_bytes":4096,"rss_base_bytes":0,)"
+            R"("rss_peak_bytes":0,"images_per_second":null,)"
+            R"("best_test_accuracy":null,"test_accuracy":null,)"
+            R"("final_train_loss":null,"steps":12,"stopped":false,)"
+            R"("weights_sha256":"abc"})");
 }
 
 TEST(Log, NumbersKeepEveryBitOfAFloatAndWhatIsNoNumberIsNull) {
@@ -83,12 +82,17 @@ TEST(Log, NumbersKeepEveryBitOfAFloatAndWhatIsNoNumberIsNull) {
   const float third = 1.0f / 3;
   log.Step({.loss = third, .learning_rate = 1e-30});
   log.Step({.loss = std::nan(""), .learning_rate = INFINITY});
-  const std::vector<Json> lines = LinesOf(path);
+  const std::vector<std::string> lines = LinesOf(path);
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_EQ(static_cast<float>(lines[0]["loss"].get<double>()), third);
-  EXPECT_EQ(lines[0]["learning_rate"], 1e-30);
-  EXPECT_TRUE(lines[1]["loss"].is_null());
-  EXPECT_TRUE(lines[1]["learning_rate"].is_null());
+  const std::string key = "\"loss\":";
+  const size_t at = lines[0].find(key);
+  ASSERT_NE(at, std::string::npos) << lines[0];
+  EXPECT_EQ(std::strtof(lines[0].c_str() + at + key.size(), nullptr), third);
+  EXPECT_NE(lines[0].find("\"learning_rate\":1e-30,"), std::string::npos)
+      << lines[0];
+  EXPECT_NE(lines[1].find("\"loss\":null,\"learning_rate\":null,"),
+            std::string::npos)
+      << lines[1];
 }
 
 TEST(Log, EmptiesOrAppendsButOnlyToALog) {
@@ -98,8 +102,7 @@ TEST(Log, EmptiesOrAppendsButOnlyToALog) {
   Opened(path, /*append=*/true).Resume(2);
   ASSERT_EQ(LinesOf(path).size(), 2u);
   Opened(path).Resume(3);
-  ASSERT_EQ(LinesOf(path).size(), 1u);
-  EXPECT_EQ(LinesOf(path)[0]["step"], 3);
+  EXPECT_EQ(ReadTestFile(path), "{\"event\":\"resume\",\"step\":3}\n");
   WriteTestFile(path, "my diary\n");
   for (const bool append : {false, true}) {
     const auto log = Log::Open(path, append);
