@@ -57,6 +57,11 @@ class GoldenTest : public ::testing::Test {
 
   // Parameters, images and labels as recorded.
   void Load() {
+    LoadParameters();
+    FeedBatch();
+  }
+
+  void LoadParameters() {
     session_->Initialize(1);
     for (const ParameterState& p : plan_->parameters()) {
       const std::string& name = NameOf(p);
@@ -75,7 +80,6 @@ class GoldenTest : public ::testing::Test {
       const std::vector<float> first = record["first"];
       ASSERT_TRUE(std::equal(first.begin(), first.end(), to.begin())) << name;
     }
-    FeedBatch();
   }
 
   void FeedBatch() {
@@ -171,11 +175,6 @@ class GoldenTest : public ::testing::Test {
     ExpectLossAfter(RecordedSteps());
   }
 
-  Json golden_;
-  std::unique_ptr<Plan> plan_;
-  std::unique_ptr<Session> session_;
-
- private:
   // The recording's integer hash, from which both sides make their numbers.
   static uint64_t SplitMix64(uint64_t x) {
     x += 0x9E3779B97F4A7C15;
@@ -188,6 +187,11 @@ class GoldenTest : public ::testing::Test {
     return SplitMix64(SplitMix64((seed_ << 32) + tensor) + i);
   }
 
+  Json golden_;
+  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<Session> session_;
+
+ private:
   uint64_t seed_ = 0;
 };
 

@@ -13,32 +13,10 @@
 #include "thimble/model.h"
 #include "thimble/trainer.h"
 #include "train/out_folder.h"
+#include "train/test_images.h"
 
 namespace thimble {
 namespace {
-
-// Twelve grey images of 4 x 4 pixels.
-class FewImages final : public Dataset {
- public:
-  FewImages()
-      : Dataset({.name = "few",
-                 .spec = {1, 4, 4, 3},
-                 .train_size = 8,
-                 .test_size = 4,
-                 .mean = {100.5f},
-                 .stddev = {50.25f}}) {}
-
- private:
-  Status ReadRecord(Split split, int64_t index, std::span<uint8_t> image,
-                    int32_t* label) const override {
-    for (size_t i = 0; i < image.size(); ++i) {
-      image[i] = static_cast<uint8_t>(37 * i * (index + 3) +
-                                      (split == Split::kTest ? 11 : 5));
-    }
-    *label = static_cast<int32_t>(index % 3);
-    return Status::Ok();
-  }
-};
 
 uint64_t HeaderBytes(const std::string& file) {
   uint64_t length = 0;
@@ -46,7 +24,7 @@ uint64_t HeaderBytes(const std::string& file) {
   return sizeof(length) + length;
 }
 
-class Damage : public testing::Test {
+class Damage : public ::testing::Test {
  protected:
   // Two epochs, the first of which was trained before.
   Result<TrainSummary> TrainOn() {
@@ -70,7 +48,7 @@ class Damage : public testing::Test {
   }
 
   TestFolder folder_;
-  FewImages data_;
+  train::testing::FewImages data_;
 };
 
 TEST_F(Damage, NoFlippedBitOfACheckpointTrainsOnInSilence) {

@@ -101,8 +101,9 @@ def loss_records(exact, approximate):
             for i, v in enumerate(exact)]
 
 
-def write(name, golden):
-    """One line per record: short, and a change shows as a change of its line."""
+def write(name, golden, depth=2):
+    """One line per record, which is `depth` keys below the top: short, and a
+    change shows as a change of its line."""
     def lines(value, depth):
         if depth == 0 or not isinstance(value, dict):
             return json.dumps(value)
@@ -111,6 +112,6 @@ def write(name, golden):
         return "{\n" + inner + "\n}"
 
     path = pathlib.Path(__file__).with_name(name)
-    path.write_text(lines(golden, 2) + "\n")
+    path.write_text(lines(golden, depth) + "\n")
     print(f"{name}: {path.stat().st_size} bytes, losses",
-          [round(r["value"], 6) for r in golden["losses"]])
+          [round(r["value"], 6) for r in golden.get("losses", [])])

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/log.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/test_folder.h"
+#include "train/test_images.h"
+
+namespace thimble::train {
+namespace {
+
+// Without their ends.
+std::vector<std::string> LinesOf(const std::string& path) {
+  std::istringstream text(ReadTestFile(path));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
+Log Opened(const std::string& path, bool append = false) {
+  auto log = Log::Open(path, append);
+  EXPECT_TRUE(log.ok()) << log.status().message();
+  return log.ok() ? *std::move(log) : Log();
+}
+
+TEST(Log, WritesOneObjectPerLineInTheOrderOfEvents) {
+  const TestFolder folder;
+  const std::string path = folder.File("log");
+  Log log = Opened(path);
+  log.Start(R"({"model":"m"})", testing::FewImages(), Augment::kNone, 7);
+  log.Step({.epoch = 1,
+            .step = 2,
+            .loss = 0.1,
+            .learning_rate = 0.05,
+            .images_per_second = 1000.5});
+  log.Epoch({.epoch = 1,
+             .train_loss = 0.5,
+             .train_accuracy = 0.25,
+             .test_loss = 0.75,
+             .test_accuracy = 0.125,
+             .images_per_second = 10,
+             .seconds = 2.5});
+  log.Resume(12);
+  TrainSummary summary;
+  summary.arena_bytes = 4096;
+  summary.steps = 12;
+  summary.weights_sha256 = "abc";
+  log.Summary(summary);
+  EXPECT_TRUE(log.status().ok());
+
+  const std::vector<std::string> lines = LinesOf(path);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[0],
+            R"({"event":"start","data":"few","train_images":8,"test_images":4,)"
+            R"("augment":"none","seed":7,"plan":{"model":"m"}})");
+  EXPECT_EQ(lines[1], R"({"event":"step","step":2,"epoch":1,"loss":0.1,)"
+                      R"("learning_rate":0.05,"images_per_second":1000.5})");
+  EXPECT_EQ(lines[2],
+            R"({"event":"epoch","epoch":1,"train_loss":0.5,)"
+            R"("train_accuracy":0.25,"test_loss":0.75,"test_accuracy":0.125,)"
+            R"("images_per_second":10,"seconds":2.5})");
+  EXPECT_EQ(lines[3], R"({"event":"resume","step":12})");
+  EXPECT_EQ(lines[4],
+            R"({"event":"summary","arena_bytes":4096,"rss_base_bytes":0,)"
+            R"("rss_peak_bytes":0,"images_per_second":null,)"
+            R"("best_test_accuracy":null,"test_accuracy":null,)"
+            R"("final_train_loss":null,"steps":12,"stopped":false,)"
+            R"("weights_sha256":"abc"})");
+}
+
+TEST(Log, NumbersKeepEveryBitOfAFloatAndWhatIsNoNumberIsNull) {
+  const TestFolder folder;
+  const std::string path = folder.File("log");
+  Log log = Opened(path);
+  const float third = 1.0f / 3;
+  log.Step({.loss = third, .learning_rate = 1e-30});
+  log.Step({.loss = std::nan(""), .learning_rate = INFINITY});
+  const std::vector<std::string> lines = LinesOf(path);
+  ASSERT_EQ(lines.size(), 2u);
+  const std::string key = "\"loss\":";
+  const size_t at = lines[0].find(key);
+  ASSERT_NE(at, std::string::npos) << lines[0];
+  EXPECT_EQ(std::strtof(lines[0].c_str() + at + key.size(), nullptr), third);
+  EXPECT_NE(lines[0].find("\"learning_rate\":1e-30,"), std::string::npos)
+      << lines[0];
+  EXPECT_NE(lines[1].find("\"loss\":null,\"learning_rate\":null,"),
+            std::string::npos)
+      << lines[1];
+}
+
+TEST(Log, EmptiesOrAppendsButOnlyToALog) {
+  const TestFolder folder;
+  const std::string path = folder.File("log");
+  Opened(path).Resume(1);
+  Opened(path, /*append=*/true).Resume(2);
+  ASSERT_EQ(LinesOf(path).size(), 2u);
+  Opened(path).Resume(3);
+  EXPECT_EQ(ReadTestFile(path), "{\"event\":\"resume\",\"step\":3}\n");
+  WriteTestFile(path, "my diary\n");
+  for (const bool append : {false, true}) {
+    const auto log = Log::Open(path, append);
+    ASSERT_FALSE(log.ok());
+    EXPECT_NE(log.status().message().find(path), std::string::npos);
+    EXPECT_EQ(ReadTestFile(path), "my diary\n");
+  }
+}
+
+TEST(Log, BeginsANewLineBehindOneThatWasCutShort) {
+  const TestFolder folder;
+  const std::string path = folder.File("log");
+  WriteTestFile(path, "{\"event\":\"step\",\"st");
+  Opened(path, /*append=*/true).Resume(4);
+  EXPECT_EQ(ReadTestFile(path),
+            "{\"event\":\"step\",\"st\n{\"event\":\"resume\",\"step\":4}\n");
+}
+
+TEST(Log, WithoutAPathItDropsEverything) {
+  Log log = Opened("");
+  log.Resume(1);
+  EXPECT_TRUE(log.status().ok());
+}
+
+TEST(Log, AWriteThatFailsIsRememberedAndEndsIt) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  Log log = Opened("/dev/full");
+  log.Resume(1);
+  ASSERT_FALSE(log.status().ok());
+  const std::string message = log.status().message();
+  EXPECT_NE(message.find("/dev/full"), std::string::npos) << message;
+  log.Resume(2);
+  EXPECT_EQ(log.status().message(), message);
+}
+
+TEST(Log, AFolderThatIsNotThereIsAnError) {
+  const TestFolder folder;
+  EXPECT_FALSE(Log::Open(folder.File("none/log"), false).ok());
+  EXPECT_FALSE(Log::Open(folder.path(), false).ok());
+}
+
+}  // namespace
+}  // namespace thimble::train
