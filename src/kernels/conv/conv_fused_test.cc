@@ -227,6 +227,17 @@ TEST(ConvFused, ForwardMatchesReference) {
   }
 }
 
+TEST(ConvFused, ResidualOfAnotherTypeIsRefused) {
+  const Conv2dShape s = {1, 4, 4, 1, 1, 1, 1, 0};
+  StoredTensor x(DType::kF32, 16, 1), w(DType::kF32, 1, 2);
+  StoredTensor y(DType::kF32, 16), residual(DType::kF16, 16, 3);
+  const TestContext context(1, Conv2dForwardWorkspace(s));
+  EXPECT_DEATH(Conv2dForward(s, 1, {.x = x.tensor()}, w.tensor(),
+                             {.to = y.tensor(), .residual = residual.tensor()},
+                             *context),
+               "check failed");
+}
+
 // Types of grad_y, w, grad_x and x, and whether there is an x.
 struct GradForm {
   DType grad_y, w, grad_x, x;

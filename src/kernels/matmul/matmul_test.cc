@@ -280,6 +280,23 @@ TEST(Matmul, NoRowsWriteNothingButZeroWeightGradients) {
   });
 }
 
+TEST(Matmul, OtherStorageTypesThanF32AreRefused) {
+  const LinearShape shape = {4, 4};
+  float data[16] = {};
+  const Tensor f32 = F32(data), f16(data, DType::kF16);
+  const TestContext context(1, LinearGradWeightWorkspace(shape));
+  const auto dies = [&](const auto& kernel) {
+    EXPECT_DEATH(kernel(shape, 2, f16, f32, {f32}, *context), "check failed");
+    EXPECT_DEATH(kernel(shape, 2, f32, f16, {f32}, *context), "check failed");
+    EXPECT_DEATH(kernel(shape, 2, f32, f32, {f16}, *context), "check failed");
+    EXPECT_DEATH(kernel(shape, 2, f32, f32, {f32, f16}, *context),
+                 "check failed");
+  };
+  dies(LinearForward);
+  dies(LinearGradInput);
+  dies(LinearGradWeight);
+}
+
 // Tensors and scratch that end where their allocations end, for
 // AddressSanitizer.
 TEST(Matmul, StaysInsideItsAllocations) {

@@ -7,6 +7,7 @@
 #include <complex>
 #include <limits>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/guard_page.h"
@@ -286,6 +287,25 @@ TEST(BatchNorm, StaysInsideItsTensors) {
                              beta.data(), *context);
     }
   });
+}
+
+TEST(BatchNorm, OtherStorageTypesThanF32AreRefused) {
+  const BatchNormShape shape{2, 2};
+  float data[4] = {}, c[2] = {}, d[2] = {};
+  const Tensor f32 = F32(data), f16(data, DType::kF16);
+  const TestContext context(1);
+  for (const auto& [x, y] : {std::pair(f16, f32), std::pair(f32, f16)}) {
+    EXPECT_DEATH(BatchNormTrain(shape, 1, kEpsilon, x, c, c, y, d, d, *context),
+                 "check failed");
+    EXPECT_DEATH(BatchNormApply(shape, 1, kEpsilon, x, c, c, c, c, y, *context),
+                 "check failed");
+    EXPECT_DEATH(
+        BatchNormGrad(shape, 1, kEpsilon, x, c, c, c, f32, y, d, d, *context),
+        "check failed");
+  }
+  EXPECT_DEATH(
+      BatchNormGrad(shape, 1, kEpsilon, f32, c, c, c, f16, f32, d, d, *context),
+      "check failed");
 }
 
 // E[x²] − E[x]² in f32 would be off by 1000²·2⁻²⁴ = 0.06 here, a thousand times
