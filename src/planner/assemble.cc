@@ -2,6 +2,7 @@
 #include "planner/assemble.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,24 @@
 
 namespace thimble::planner {
 namespace {
+
+// A model for so many images; itself, where these are its batch.
+class Rebatched {
+ public:
+  // REQUIRES: `whole` outlives this.
+  Rebatched(const Model& whole, int64_t images) : model_(&whole) {
+    if (images == whole.batch()) return;
+    other_ = Rebatch(whole, images);
+    model_ = &*other_;
+  }
+  Rebatched(const Rebatched&) = delete;
+  Rebatched& operator=(const Rebatched&) = delete;
+  const Model& operator*() const { return *model_; }
+
+ private:
+  const Model* model_;
+  std::optional<Model> other_;
+};
 
 // Live bytes by role at the moment with most of them.
 void FindPeak(PlanParts& parts) {
@@ -37,9 +56,10 @@ void FindPeak(PlanParts& parts) {
 
 Program MakeProgram(const Model& whole, const PlanOptions& options,
                     int64_t microbatch) {
-  const Model model = Rebatch(whole, microbatch);
-  return Differentiate(options.fuse ? Fuse(model) : model, options,
-                       whole.batch() / microbatch);
+  const Rebatched model(whole, microbatch);
+  const int64_t passes = whole.batch() / microbatch;
+  return options.fuse ? Differentiate(Fuse(*model), options, passes)
+                      : Differentiate(*model, options, passes);
 }
 
 Plan AssemblePlan(const Model& whole, const PlanOptions& options,
@@ -73,8 +93,8 @@ Plan AssemblePlan(const Model& whole, const PlanOptions& options,
   const FlopCount flops = CountFlops(parts.graph, parts.schedule);
   parts.flops_step = flops.step * passes;
   parts.flops_recompute = flops.recompute * passes;
-  parts.paper =
-      PaperAccounting(Rebatch(whole, microbatch), *options.optimizer, strategy);
+  parts.paper = PaperAccounting(*Rebatched(whole, microbatch),
+                                *options.optimizer, strategy);
   return Plan(std::move(parts));
 }
 

@@ -12,22 +12,26 @@ namespace thimble::planner {
 
 std::optional<size_t> SizeChoice::LeastWorkWithin(uint64_t budget) {
   if (all_ != nullptr) return all_->LeastWorkWithin(budget);
-  if (only_->placement.bytes > budget) return std::nullopt;
+  if (only_bytes_ > budget) return std::nullopt;
   return 0;
 }
 
 std::optional<size_t> SizeChoice::FewestBytesBelow(uint64_t limit) {
   if (all_ != nullptr) return all_->FewestBytesBelow(limit);
-  if (only_->placement.bytes >= limit) return std::nullopt;
+  if (only_bytes_ >= limit) return std::nullopt;
   return 0;
 }
 
 size_t SizeChoice::ArenaOf(size_t index) {
-  return all_ != nullptr ? all_->ArenaOf(index) : only_->placement.bytes;
+  return all_ != nullptr ? all_->ArenaOf(index) : only_bytes_;
 }
 
 LoweredProgram SizeChoice::Lower(size_t index) {
-  return all_ != nullptr ? all_->Lower(index) : *only_;
+  if (all_ != nullptr) return all_->Lower(index);
+  TH_CHECK(only_.has_value());
+  LoweredProgram lowered = *std::move(only_);
+  only_.reset();
+  return lowered;
 }
 
 Choices::Choices(Model model, PlanOptions options)

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -26,18 +25,20 @@ class SizeChoice {
  public:
   explicit SizeChoice(Alternatives& all) : all_(&all) {}
   explicit SizeChoice(LoweredProgram only)
-      : only_(std::make_unique<LoweredProgram>(std::move(only))) {}
+      : only_(std::move(only)), only_bytes_(only_->placement.bytes) {}
 
   // The least work in an arena of at most `budget` bytes.
   std::optional<size_t> LeastWorkWithin(uint64_t budget);
   // The smallest arena of those below `limit` bytes.
   std::optional<size_t> FewestBytesBelow(uint64_t limit);
   size_t ArenaOf(size_t index);
+  // REQUIRES: a named strategy's is asked for once: it is given away.
   LoweredProgram Lower(size_t index);
 
  private:
   Alternatives* all_ = nullptr;
-  std::unique_ptr<LoweredProgram> only_;
+  std::optional<LoweredProgram> only_;
+  size_t only_bytes_ = 0;
 };
 
 // What a refusal may change of the options.

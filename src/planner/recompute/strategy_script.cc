@@ -54,16 +54,17 @@ Script ScriptOf(const Program& program, const Chain& chain,
                      CutIntoSegments(program, chain, strategy, bytes));
 }
 
-Program ApplyStrategy(Program program, const Strategy& strategy,
+Program ApplyStrategy(const Program& program, const Strategy& strategy,
                       const PlanOptions& options) {
   if (!options.training) return program;
-  if (strategy.kind != Strategy::Kind::kNone) {
+  const auto rewritten = [&] {
+    if (strategy.kind == Strategy::Kind::kNone) return program;
     const Chain chain = FindChain(program);
     ScriptMeter meter(program, options);
-    program = Rewrite(program, ScriptOf(program, chain, strategy, meter));
-  }
-  if (!options.two_pass) return program;
-  return WithLowestTwoPassPeak(std::move(program), options);
+    return Rewrite(program, ScriptOf(program, chain, strategy, meter));
+  };
+  if (!options.two_pass) return rewritten();
+  return WithLowestTwoPassPeak(rewritten(), options);
 }
 
 }  // namespace thimble::planner

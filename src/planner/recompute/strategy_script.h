@@ -20,7 +20,7 @@ Script ScriptOf(const Program& program, const Chain& chain,
 
 // The program with what `strategy` recomputes written out as ops. REQUIRES:
 // strategy is not kAuto, for which Alternatives chooses.
-Program ApplyStrategy(Program program, const Strategy& strategy,
+Program ApplyStrategy(const Program& program, const Strategy& strategy,
                       const PlanOptions& options);
 
 }  // namespace thimble::planner
