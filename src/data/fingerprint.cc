@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kSamples = 256;
 // Of each split: huge images are sampled less.
 constexpr int64_t kSampleBytes = int64_t{8} << 20;
-constexpr size_t kDigits = 16;
+constexpr size_t kFingerprintDigits = 16;
 
 // Adds records of `split`, evenly spaced.
 Status AddRecords(const Dataset& data, Split split, Sha256* sha) {
@@ -52,7 +52,7 @@ Result<std::string> Dataset::Fingerprint() const {
   sha.Update(fmt::format("{}\n{}\n", facts_.train_labels, facts_.test_labels));
   TH_RETURN_IF_ERROR(AddRecords(*this, Split::kTrain, &sha));
   TH_RETURN_IF_ERROR(AddRecords(*this, Split::kTest, &sha));
-  return Hex(sha.Final()).substr(0, kDigits);
+  return Hex(sha.Final()).substr(0, kFingerprintDigits);
 }
 
 }  // namespace thimble

@@ -13,8 +13,6 @@
 namespace thimble {
 namespace {
 
-constexpr uint64_t kLengthBytes = 8;
-
 Status Foreign(const std::string& path, const std::string& why) {
   return Status::Failed(fmt::format(
       "{} is not a usable safetensors file: {}; it is damaged or of another "

@@ -19,6 +19,9 @@ namespace thimble {
 // into more than a gigabyte.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = uint64_t{16} << 20;
 
+// The length that stands in front of the header takes this much.
+inline constexpr uint64_t kLengthBytes = 8;
+
 // Takes the next piece of a text.
 using TextSink = FunctionRef<Status(std::string_view piece)>;
 

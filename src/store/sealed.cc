@@ -17,7 +17,6 @@
 namespace thimble {
 namespace {
 
-constexpr uint64_t kLengthBytes = 8;
 // In place of the digits while they are computed.
 constexpr std::string_view kZeros =
     "0000000000000000000000000000000000000000000000000000000000000000";

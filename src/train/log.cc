@@ -71,9 +71,10 @@ Result<Before> LookAt(const std::string& path) {
 
 Result<Log> Log::Open(const std::string& path, bool append) {
   if (path.empty()) return Log();
+  // Appending in any case: two runs with one log then mix their lines, and tear
+  // none.
   const int fd =
-      open(path.c_str(),
-           O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : 0), 0666);
+      open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666);
   const auto cannot_write = [&] {
     return Status::Failed(fmt::format(
         "cannot write the log {}: {}; name a file in a folder that exists and "

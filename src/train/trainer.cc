@@ -18,6 +18,7 @@
 #include "thimble/report.h"
 #include "thimble/rss.h"
 #include "thimble/session.h"
+#include "thimble/text.h"
 #include "train/checkpoint.h"
 #include "train/feed.h"
 #include "train/learning_rate.h"
@@ -210,7 +211,7 @@ class Run {
         {"batch", std::to_string(plan_.batch())},
         {"microbatch", std::to_string(plan_.microbatch())},
         {"ghost batch", std::to_string(plan_.options().ghost_batch)},
-        {"data", data_.name()},
+        {"data", Printable(data_.name())},
         {"training images", std::to_string(data_.size(Split::kTrain))},
         {"data fingerprint", fingerprint_},
         {"augment", AugmentName(augment_)},
