@@ -29,7 +29,6 @@
 #include "ops/reshape.h"
 #include "ops/shortcut.h"
 #include "ops/softmax_cross_entropy.h"
-#include "optim/sgd.h"
 
 namespace thimble::ops {
 namespace {
@@ -266,12 +265,8 @@ TEST(Infer, TheLossNeedsALabelForEachRow) {
   ExpectRefused(loss, {F16({8, 10}), I32({8})}, {0, 1});
 }
 
-TEST(Infer, UpdatesNeedOneShape) {
+TEST(Infer, ACopyNeedsOneShape) {
   const ValueSpec w = F32({4, 3});
-  const auto sgd = Of<optim::SgdUpdate>(SgdOptions{});
-  EXPECT_EQ(Made(sgd, {w, w, w}), Shapes());
-  ExpectRefused(sgd, {w, F32({3, 4}), w}, {0, 1});
-  ExpectRefused(sgd, {w, w, F32({12})}, {0, 2});
   EXPECT_EQ(Made(Of<Commit>(), {w, w}), Shapes());
   ExpectRefused(Of<Commit>(), {w, F32({12})}, {0, 1});
 }

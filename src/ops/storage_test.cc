@@ -30,7 +30,6 @@
 #include "ops/shortcut.h"
 #include "ops/softmax_cross_entropy.h"
 #include "ops/two_pass_grad.h"
-#include "optim/sgd.h"
 
 namespace thimble::ops {
 namespace {
@@ -288,14 +287,7 @@ TEST(Storage, LstmCellsTakeF32Only) {
                       {gates, grad_h, grad_c, c_before}});
 }
 
-TEST(Storage, UpdatesTakeF32AndCopiesOneType) {
-  const NamedInput parameter = {"parameter", Fixed({3})};
-  const NamedInput gradient = {"gradient", Fixed({3})};
-  const NamedInput velocity = {"velocity", Fixed({3})};
-  ExpectOnlyOwnTypes(
-      {Make<optim::SgdUpdate>(SgdOptions{}), {parameter, gradient}});
-  ExpectOnlyOwnTypes(
-      {Make<optim::SgdUpdate>(SgdOptions{}), {parameter, gradient, velocity}});
+TEST(Storage, CopiesTakeOneType) {
   for (const DType state : kDTypes) {
     const Case commit = {
         Make<Commit>(), {{"state", {{3}, state, false}}, {"next", Fixed({3})}}};
