@@ -98,8 +98,8 @@ TEST(Infer, Conv2dRefusesWhatDoesNotFit) {
   const ValueSpec w = F32({4, 3, 3, 3});
   ExpectRefused(conv, {F32({8, 2, 5, 5}), w}, {0, 1});
   ExpectRefused(conv, {F32({8, 3, 25}), w}, {0, 1});
-  ExpectRefused(conv, {F16({8, 3, 5, 5}), w}, {0, 1});
-  ExpectRefused(conv, {F32({8, 3, 5, 5}), F16({4, 3, 3, 3})}, {0, 1});
+  ExpectRefused(conv, {F16({8, 3, 5, 5}), w}, {0});
+  ExpectRefused(conv, {F32({8, 3, 5, 5}), F16({4, 3, 3, 3})}, {1});
   ExpectRefused(conv, {F32({8, 3, 2, 5}), w}, {0, 1});
   ExpectRefused(Of<Conv2d>(0, 1), {F32({8, 3, 5, 5}), w}, {});
   ExpectRefused(Of<Conv2d>(1, -1), {F32({8, 3, 5, 5}), w}, {});
@@ -109,7 +109,7 @@ TEST(Infer, LinearMakesRowsOfTheWeightsRows) {
   EXPECT_EQ(Made(Of<Linear>(), {F32({8, 5}), F32({3, 5})}), Shapes({{8, 3}}));
   ExpectRefused(Of<Linear>(), {F32({8, 4}), F32({3, 5})}, {0, 1});
   ExpectRefused(Of<Linear>(), {F32({8, 5, 1}), F32({3, 5})}, {0, 1});
-  ExpectRefused(Of<Linear>(), {U8({8, 5}), F32({3, 5})}, {0, 1});
+  ExpectRefused(Of<Linear>(), {U8({8, 5}), F32({3, 5})}, {0});
 }
 
 TEST(Infer, BiasNeedsOneValueForEachChannel) {
@@ -117,13 +117,13 @@ TEST(Infer, BiasNeedsOneValueForEachChannel) {
             Shapes({{8, 3, 2, 2}}));
   ExpectRefused(Of<Bias>(), {F32({8, 3}), F32({8})}, {0, 1});
   ExpectRefused(Of<Bias>(), {F32({8}), F32({8})}, {0, 1});
-  ExpectRefused(Of<Bias>(), {F16({8, 3}), F32({3})}, {0, 1});
+  ExpectRefused(Of<Bias>(), {F16({8, 3}), F32({3})}, {0});
 }
 
 TEST(Infer, AddNeedsTwoOfOneShape) {
   EXPECT_EQ(Made(Of<Add>(), {F32({8, 3}), F32({8, 3})}), Shapes({{8, 3}}));
   ExpectRefused(Of<Add>(), {F32({8, 3}), F32({3, 8})}, {0, 1});
-  ExpectRefused(Of<Add>(), {F32({8, 3}), F16({8, 3})}, {0, 1});
+  ExpectRefused(Of<Add>(), {F32({8, 3}), F16({8, 3})}, {1});
 }
 
 TEST(Infer, BatchNormNeedsAParameterForEachChannel) {
@@ -253,16 +253,16 @@ TEST(Infer, LstmStepsKnowTheirState) {
   EXPECT_EQ(Made(Of<LstmCell>(true, 1.0f), {z, h}), Shapes({{8, 6}, {8, 6}}));
   ExpectRefused(Of<LstmCell>(false, 1.0f), {F32({8, 23})});
   ExpectRefused(Of<LstmCell>(true, 1.0f), {z, F32({8, 5})}, {0, 1});
-  ExpectRefused(Of<LstmCell>(true, 1.0f), {z, F16({8, 6})}, {0, 1});
+  ExpectRefused(Of<LstmCell>(true, 1.0f), {z, F16({8, 6})}, {1});
 }
 
 TEST(Infer, TheLossNeedsALabelForEachRow) {
   const auto loss = Of<SoftmaxCrossEntropy>();
   EXPECT_EQ(Made(loss, {F32({8, 10}), I32({8})}), Shapes({{1}, {1}}));
   ExpectRefused(loss, {F32({8, 10}), I32({7})}, {0, 1});
-  ExpectRefused(loss, {F32({8, 10}), F32({8})}, {0, 1});
+  ExpectRefused(loss, {F32({8, 10}), F32({8})}, {1});
   ExpectRefused(loss, {F32({8, 10}), I32({8, 1})}, {0, 1});
-  ExpectRefused(loss, {F16({8, 10}), I32({8})}, {0, 1});
+  ExpectRefused(loss, {F16({8, 10}), I32({8})}, {0});
 }
 
 TEST(Infer, ACopyNeedsOneShape) {
