@@ -121,6 +121,21 @@ TEST(Log, BeginsANewLineBehindOneThatWasCutShort) {
             "{\"event\":\"step\",\"st\n{\"event\":\"resume\",\"step\":4}\n");
 }
 
+// A second run empties the log of one that still writes.
+TEST(Log, TwoRunsWithOneLogTearNoLine) {
+  const TestFolder folder;
+  const std::string path = folder.File("log");
+  Log first = Opened(path);
+  first.Resume(1);
+  first.Resume(2);
+  Log second = Opened(path);
+  second.Resume(3);
+  first.Resume(4);
+  EXPECT_EQ(LinesOf(path),
+            (std::vector<std::string>{R"({"event":"resume","step":3})",
+                                      R"({"event":"resume","step":4})"}));
+}
+
 TEST(Log, WithoutAPathItDropsEverything) {
   Log log = Opened("");
   log.Resume(1);

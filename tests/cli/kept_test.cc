@@ -190,6 +190,13 @@ TEST_F(Kept, ARunIsNotGoneOnWithOnOtherImages) {
     }
   };
   write('\5');
+  // A name that is no text can be trained from and saved, too.
+  const std::string odd = folder_.File("odd\xff");
+  ASSERT_EQ(symlink(data.c_str(), odd.c_str()), 0);
+  const CliResult named =
+      RunCli({"train", "mlp", "--data", odd, "--batch", "10", "--out",
+              folder_.File("odd"), "--steps", "1"});
+  EXPECT_EQ(named.exit_code, 0) << named.err;
   const Args args = {"train", "mlp", "--data",   data,      "--batch", "10",
                      "--out", run_,  "--resume", "--steps", "4"};
   const CliResult first = RunCli(args);
