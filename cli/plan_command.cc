@@ -33,6 +33,7 @@ void PrintPlan(PlanSearch& search, std::optional<uint64_t> budget, bool json) {
     return;
   }
   std::vector<std::string> options;
+  options.reserve(trade_offs.size());
   for (const TradeOff& trade : trade_offs) {
     options.push_back(OptionsText(plan, trade));
   }

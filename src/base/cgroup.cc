@@ -107,7 +107,7 @@ std::vector<std::string> OwnCgroups(std::string_view controller,
   std::vector<std::string> folders =
       FindCgroups(ReadSystemFile(root + "/proc/self/cgroup"),
                   ReadSystemFile(root + "/proc/self/mountinfo"), controller);
-  for (std::string& folder : folders) folder = root + folder;
+  for (std::string& folder : folders) folder.insert(0, root);
   return folders;
 }
 

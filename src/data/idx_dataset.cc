@@ -102,7 +102,7 @@ Status Unpack(const std::string& folder, const std::string& cache_name,
     if (!source.compressed) continue;
     const std::string target = fmt::format("{}/{}", cache, kFileNames[file]);
     if (!CheckIdxFile(target, file).ok()) {
-      const Status status = UnpackFile(source.path, target, file);
+      Status status = UnpackFile(source.path, target, file);
       if (!status.ok()) {
         rmdir(cache.c_str());  // stays where something is in it
         return status;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "planner/program.h"
@@ -46,7 +47,9 @@ struct Setting {
   int threads = 1;
   // With every way to recompute, whatever strategy the options name.
   bool is_auto = false;
-  friend auto operator<=>(const Setting&, const Setting&) = default;
+  friend bool operator<(const Setting& a, const Setting& b) {
+    return std::tie(a.threads, a.is_auto) < std::tie(b.threads, b.is_auto);
+  }
 };
 
 // Belongs to one thread at a time.

@@ -82,7 +82,7 @@ Status CheckOptions(const PlanOptions& options) {
     return Status::Usage(fmt::format("threads must be between 1 and {}, got {}",
                                      ThreadPool::kMaxThreads, options.threads));
   }
-  const Status optimizer = options.optimizer->Check();
+  Status optimizer = options.optimizer->Check();
   if (!optimizer.ok()) return optimizer;
   return planner::ParseStrategy(options.checkpoint).status();
 }
