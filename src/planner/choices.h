@@ -5,7 +5,6 @@
 // refusal tells are read from here.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
