@@ -67,7 +67,8 @@ Mount FindMount(std::string_view mountinfo, std::string_view controller) {
 // mounted there.
 void AppendFolders(const Mount& mount, std::string_view path,
                    std::vector<std::string>* folders) {
-  const std::string_view root = mount.root == "/" ? "" : mount.root;
+  std::string_view root = mount.root;
+  if (root == "/") root = {};
   std::string_view below;
   if (path.starts_with(root) && path.substr(root.size()).starts_with('/') &&
       path.find("/..") == path.npos) {
