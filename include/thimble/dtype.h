@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace thimble {
 
@@ -19,6 +20,19 @@ enum class DType : uint8_t {
 };
 
 const char* DTypeName(DType dtype);
+
+// The type whose elements in memory are a T: float, int32_t or uint8_t.
+template <typename T>
+constexpr DType DTypeOf() {
+  if constexpr (std::is_same_v<T, float>) {
+    return DType::kF32;
+  } else if constexpr (std::is_same_v<T, int32_t>) {
+    return DType::kI32;
+  } else {
+    static_assert(std::is_same_v<T, uint8_t>);
+    return DType::kU8;
+  }
+}
 
 // Bytes that `elements` elements take, the last byte of packed bits included.
 size_t BytesFor(DType dtype, int64_t elements);

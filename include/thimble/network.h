@@ -121,6 +121,7 @@ class Network {
   bool Usable(ValueId x);
 
   Model model_;
+  ValueId images_;
   int64_t batch_;
   // One per channel of the images: y = x * scale + shift.
   std::vector<float> image_scale_, image_shift_;

@@ -42,9 +42,10 @@ double Speed(int64_t images, double seconds) {
                     : std::numeric_limits<double>::quiet_NaN();
 }
 
-Status CheckData(const Plan& plan, const PhaseEnds& ends, const Dataset& data) {
-  const Shape& images = plan.graph().value(ends.images).spec.shape;
-  const int64_t classes = plan.graph().value(ends.logits).spec.shape[1];
+Status CheckData(const Plan& plan, const Ends& ends, const Dataset& data) {
+  const Shape& images = plan.graph().value(ends.feeds[0].value).spec.shape;
+  const int64_t classes =
+      plan.graph().value(ends.outputs[0].value).spec.shape[1];
   const ImageSpec& spec = data.spec();
   if (images[1] != spec.channels || images[2] != spec.height ||
       images[3] != spec.width || classes != spec.classes) {
@@ -110,12 +111,13 @@ struct TestResult {
 };
 
 // `count` images of the test split, from `first` on.
-Result<BatchResult> TestPart(Session& session, const Dataset& data,
-                             int64_t first, int64_t count) {
+Result<PassResult> TestPart(Session& session, const Dataset& data,
+                            int64_t first, int64_t count) {
   TH_RETURN_IF_ERROR(train::Feed(
       data, Split::kTest, first, count, [](int64_t i) { return i; },
-      [](int64_t, std::span<uint8_t>) {}, session.evaluate_images(),
-      session.evaluate_labels()));
+      [](int64_t, std::span<uint8_t>) {},
+      session.EvaluateFeed<uint8_t>("images"),
+      session.EvaluateFeed<int32_t>("labels")));
   return session.Evaluate(count);
 }
 
@@ -131,10 +133,10 @@ Result<TestResult> Test(Session& session, const Dataset& data,
       return Status::Failed("stopped");
     }
     const int64_t count = std::min(batch, size - first);
-    TH_ASSIGN_OR_RETURN(const BatchResult result,
+    TH_ASSIGN_OR_RETURN(const PassResult result,
                         TestPart(session, data, first, count));
     loss += static_cast<double>(result.loss) * static_cast<double>(count);
-    correct += result.correct;
+    correct += static_cast<int64_t>(result.metrics[0]);
   }
   return TestResult{loss / static_cast<double>(size),
                     static_cast<double>(correct) / static_cast<double>(size)};
@@ -271,18 +273,18 @@ class Run {
     double loss = 0;
     int64_t correct = 0;
     for (int64_t done = 0; done < count; done += plan_.microbatch()) {
-      const Microbatch part{.first = done,
-                            .count = std::min(plan_.microbatch(), count - done),
-                            .images = count};
+      const AxisPart part{.first = done,
+                          .count = std::min(plan_.microbatch(), count - done),
+                          .total = count};
       TH_RETURN_IF_ERROR(FeedTraining(epoch, order, first + done, part.count));
-      const BatchResult result = session_->Differentiate(part);
+      const PassResult result = session_->Differentiate(part);
       // Nothing of the step is applied before the update.
       if (!std::isfinite(result.loss)) {
         return Diverged("the loss of the next step is no number");
       }
       loss += static_cast<double>(result.loss) *
               (static_cast<double>(part.count) / static_cast<double>(count));
-      correct += result.correct;
+      correct += static_cast<int64_t>(result.metrics[0]);
     }
     session_->Update(static_cast<float>(rate));
     ++now_.step;
@@ -311,7 +313,8 @@ class Run {
               DrawCropFlip(options_.seed, static_cast<uint64_t>(epoch), record),
               data_.spec(), image);
         },
-        session_->train_images(), session_->train_labels());
+        session_->TrainFeed<uint8_t>("images"),
+        session_->TrainFeed<int32_t>("labels"));
   }
 
   void TellStep(int64_t epoch, double loss, double rate, double speed) {
@@ -363,7 +366,7 @@ class Run {
     if (!finite.ok()) return Diverged(finite.message());
     const int64_t count =
         std::min(plan_.microbatch(), data_.size(Split::kTest));
-    TH_ASSIGN_OR_RETURN(const BatchResult result,
+    TH_ASSIGN_OR_RETURN(const PassResult result,
                         TestPart(*session_, data_, 0, count));
     if (std::isfinite(result.loss)) return Status::Ok();
     return Diverged("the loss on the first test images is no number");
