@@ -87,7 +87,7 @@ constexpr const char* kFeatureMapsNote =
     "workspace and input too";
 constexpr const char* kUnsharedNote =
     "without sharing: every buffer has its own bytes for the whole of a step "
-    "(plan --sharing off)";
+    "(PlanOptions::sharing = false)";
 
 }  // namespace
 

@@ -73,7 +73,8 @@ TEST(Reproduce, TablesWithAccuraciesAskForMemoryOnly) {
   const auto made = Reproduce("table3", {});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), StatusCode::kUsage);
-  EXPECT_NE(made.status().message().find("--memory-only"), std::string::npos);
+  EXPECT_NE(made.status().message().find("ReproduceOptions::memory_only"),
+            std::string::npos);
 }
 
 TEST(Reproduce, EveryRowHasACellForEachColumnAndKnownNotes) {

@@ -185,7 +185,7 @@ Result<Reproduction> Table3(const ReproduceOptions& options) {
   if (!options.memory_only) {
     return Status::Usage(
         "table3 has accuracies, which only training can tell; ask for its "
-        "memory with --memory-only");
+        "memory with ReproduceOptions::memory_only");
   }
   const Planner planner(options);
   Reproduction table;

@@ -109,6 +109,7 @@ TEST(Cli, HelpHasAnExampleForEveryCommand) {
     const CliResult result = RunCli(command + Args{"--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_NE(result.out.find("Example:\n  thimble "), std::string::npos);
+    EXPECT_EQ(result.out.find("Options::"), std::string::npos) << result.out;
   }
   EXPECT_EQ(RunCli({"--version"}).exit_code, 0);
 }
@@ -126,6 +127,10 @@ TEST(Cli, ReproducePrintsATableOrCsvAndDraws) {
   EXPECT_EQ(csv.out.rfind("row,\"paper MB\",", 0), 0u) << csv.out;
   ExpectRefused({"reproduce", "fig1", "--svg", folder.path() + "/no/x.svg"}, 1,
                 "no/x.svg");
+  const CliResult notes = RunCli({"reproduce", "chen-lstm", "--quick"});
+  EXPECT_NE(notes.out.find("whole of a step (--sharing off)"),
+            std::string::npos)
+      << notes.out;
 }
 
 TEST(Cli, TrainsInMicrobatchesToTheSameBitsForAnyThreadCount) {
