@@ -66,9 +66,9 @@ std::string OptionsText(const Plan& plan, const TradeOff& trade) {
     text += "--microbatch " + std::to_string(options.microbatch) + " ";
   }
   // A star would have to be quoted.
-  std::string checkpoint = options.checkpoint;
-  if (checkpoint.ends_with('*')) checkpoint.back() = 's';
-  text += "--checkpoint " + checkpoint;
+  std::string strategy = options.recompute;
+  if (strategy.ends_with('*')) strategy.back() = 's';
+  text += "--checkpoint " + strategy;
   if (options.budget.has_value()) {
     std::string size = FormatBytesUp(*options.budget);
     std::erase(size, ' ');
@@ -104,6 +104,7 @@ std::string WithOptions(std::string message) {
       {"PlanOptions::ghost_batch", "--ghost-batch"},
       {"PlanOptions::microbatch", "--microbatch"},
       {"PlanOptions::min_microbatch", "--min-microbatch"},
+      {"PlanOptions::recompute", "--checkpoint"},
       {"PlanOptions::sharing = false", "--sharing off"},
       {"PlanOptions::sharing", "--sharing"},
       {"PlanOptions::threads", "--threads"},

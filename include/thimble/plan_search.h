@@ -30,7 +30,7 @@ struct TradeOff {
 // One change of the options that may take fewer bytes.
 enum class Freedom : uint8_t {
   kOneThread,      // threads = 1: scratch is planned per thread
-  kRecomputation,  // checkpoint = "auto" in place of a strategy by name
+  kRecomputation,  // recompute = "auto" in place of a strategy by name
   kMicrobatch,     // allow_microbatch, in place of a microbatch if one is given
   kOneImage,       // microbatch = 1 in evaluation, which gives the same results
 };

@@ -98,7 +98,7 @@ Result<AblationBytes> MeasureAblation(const Model& model,
                             .fuse = ablation.fuse,
                             .inplace = ablation.inplace,
                             .sharing = ablation.sharing,
-                            .checkpoint = ablation.checkpoint};
+                            .recompute = ablation.recompute};
   auto plan = MakePlan(model, options);
   if (!plan.ok()) return plan.status();
   AblationBytes bytes;

@@ -50,13 +50,13 @@ size_t ArenaOf(const std::string& name, const ModelOptions& model_options,
   return plan->arena_bytes();
 }
 
-size_t WrnArena(const std::string& checkpoint, int64_t microbatch) {
+size_t WrnArena(const std::string& strategy, int64_t microbatch) {
   return ArenaOf("wrn-28-2",
                  {.batch = 100, .images = PresetOf("wrn-28-2").images},
                  {.optimizer = SohoniOptimizer(),
                   .threads = 2,
                   .microbatch = microbatch,
-                  .checkpoint = checkpoint});
+                  .recompute = strategy});
 }
 
 TEST(Reproduce, UnknownNamesAreRefusedWithTheList) {
@@ -150,7 +150,7 @@ TEST(Reproduce, ChenResnetIsThePlansArenaAndShrinksStepByStep) {
   const PlanOptions sublinear{.optimizer = SohoniOptimizer(),
                               .threads = 2,
                               .fuse = false,
-                              .checkpoint = "sqrt"};
+                              .recompute = "sqrt"};
   const ModelOptions model{
       .batch = 32, .images = PresetOf(name).images, .classes = 1000};
   EXPECT_EQ(*RowOf(figure, name + ", + sublinear").cells[3],

@@ -61,10 +61,10 @@ TEST(Words, OfTradeOffsSayBytesWorkAndOptions) {
       {plan.options(), arena - 1'000'000, plan.flops_step() * 5 / 4},
       {plan.options(), arena, plan.flops_step() * 3 / 4},
       {plan.options(), arena + 2'000'000, plan.flops_step() / 2}};
-  trades[0].options.checkpoint = "residual-2*";
-  trades[1].options.checkpoint = "auto";
+  trades[0].options.recompute = "residual-2*";
+  trades[1].options.recompute = "auto";
   trades[1].options.budget = 20'500'000;
-  trades[2].options.checkpoint = "auto";
+  trades[2].options.recompute = "auto";
   trades[2].options.budget = 20'512'345;
   trades[2].options.microbatch = 5;
   EXPECT_EQ(TradeOffLines(plan, trades),
