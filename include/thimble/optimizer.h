@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Optimizer: what is kept for each parameter beside its gradient, and the op
-// that updates the parameter with both. A plan has one; each is a file of its
-// own in src/optim. Immutable, freely shared between plans and threads.
+// that updates the parameter with both. A plan has one. Immutable,
+// freely shared between plans and threads.
 #pragma once
 
 #include <map>

@@ -97,8 +97,8 @@ struct ParameterState {
   std::vector<ValueId> state;  // the optimizer's, as Optimizer::StateOf says
 };
 
-// What the first paper's rule would count (src/planner/paper.h). Beside our
-// own figures, never mixed with them.
+// What the first paper's rule would count (Sohoni et al., arXiv:1904.10631).
+// Beside our own figures, never mixed with them.
 struct PaperBytes {
   int64_t model = 0, optimizer = 0, activation = 0, total = 0;
 };

@@ -2,8 +2,8 @@
 //
 // Figures and tables of the two papers that Thimble builds on, beside ours:
 // what the papers print, what their rule counts for our networks, and what our
-// plans really allocate. Nothing is trained. The papers' numbers are constants
-// with their source (src/reproduce/printed.h); ours are computed at each call.
+// plans really allocate. Nothing is trained. The papers' numbers are constants;
+// ours are computed at each call.
 // Pure functions, safe from every thread.
 #pragma once
 

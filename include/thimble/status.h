@@ -2,8 +2,7 @@
 //
 // Status and Result<T>: how everything that a user can cause to fail is
 // reported. A message says what is wrong and what to do about it; our own bugs
-// are TH_CHECKs (src/base/check.h) instead. Values, freely copied between
-// threads.
+// end the program instead. Values, freely copied between threads.
 #pragma once
 
 #include <optional>
