@@ -3,8 +3,7 @@
 // Graph: values (shape, dtype, role) and the ops between them, in the order in
 // which they were added, which is a topological one. It knows no memory:
 // offsets come from a Plan. Networks are built with Network
-// (thimble/network.h); what an op is stands in src/graph/op.h. Not thread-safe
-// while it is being built.
+// (thimble/network.h). Not thread-safe while it is being built.
 #pragma once
 
 #include <cstdint>
@@ -104,9 +103,6 @@ class Graph {
 
   // Elements of all values with role kParameter.
   int64_t ParameterCount() const;
-
-  // One line per op, stable: "conv1 = conv2d(image [8, 1, 28, 28] f32, …) -> …"
-  std::string ToText() const;
 
  private:
   std::vector<Value> values_;

@@ -85,24 +85,6 @@ int64_t Graph::ParameterCount() const {
   return count;
 }
 
-std::string Graph::ToText() const {
-  std::string text;
-  const auto list = [this](const std::vector<ValueId>& ids) {
-    std::string out;
-    for (ValueId id : ids) {
-      const Value& v = value(id);
-      out += fmt::format("{}{} {} {}", out.empty() ? "" : ", ", v.name,
-                         v.spec.shape.ToString(), DTypeName(v.spec.dtype));
-    }
-    return out;
-  };
-  for (const Op& op : ops_) {
-    text += fmt::format("{} = {}({}) -> {}\n", op.name, op.def->name(),
-                        list(op.inputs), list(op.outputs));
-  }
-  return text;
-}
-
 ForwardResult OpDef::Forward(ForwardContext& context) const {
   return {context.emit.Emit(context.name, shared_from_this(),
                             {context.inputs.begin(), context.inputs.end()},
@@ -138,10 +120,6 @@ Workspace OpDef::Scratch(std::span<const ValueSpec> inputs,
   (void)inputs;
   (void)outputs;
   return {};
-}
-
-bool IsF32(const ValueSpec& spec, size_t rank) {
-  return spec.dtype == DType::kF32 && spec.shape.rank() == rank;
 }
 
 }  // namespace thimble

@@ -45,28 +45,12 @@ TEST(Graph, AddsAValueForEachOutputUnderTheOpsName) {
 TEST(Graph, ARefusedOpIsNamedAndLeavesTheGraphAsItWas) {
   Graph graph;
   const ValueId x = graph.AddValue("x", kRows, Role::kInput);
-  const std::string before = graph.ToText();
   const auto made =
       graph.AddOp("third", Make({.refusal = "needs [4], got [8, 3]"}), {x});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().message(), "test-op 'third': needs [4], got [8, 3]");
   EXPECT_EQ(graph.values().size(), 1u);
   EXPECT_TRUE(graph.ops().empty());
-  EXPECT_EQ(graph.ToText(), before);
-}
-
-TEST(Graph, TextHasALineForEachOpWithShapesAndTypes) {
-  Graph graph;
-  const ValueId x = graph.AddValue("x", kRows, Role::kInput);
-  const ValueId w = graph.AddValue("w", {{3}}, Role::kParameter);
-  const auto y = graph.AddOp("scale", Make({.outputs = {kRows}}), {x, w});
-  const auto z =
-      graph.AddOp("count", Make({.outputs = {kRows, kBytes}}), {(*y)[0]});
-  ASSERT_TRUE(z.ok());
-  EXPECT_EQ(graph.ToText(),
-            "scale = test-op(x [8, 3] f32, w [3] f32) -> scale [8, 3] f32\n"
-            "count = test-op(scale [8, 3] f32) -> count [8, 3] f32, "
-            "count.1 [8] u8\n");
 }
 
 TEST(Graph, SpecsComeInTheOrderOfInputsAndOutputs) {
