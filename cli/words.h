@@ -23,8 +23,9 @@ std::string OptionsText(const Plan& plan, const TradeOff& trade);
 std::string TradeOffLines(const Plan& plan,
                           std::span<const TradeOff> trade_offs);
 
-// `message` with options in place of fields: "leave out
-// PlanOptions::ghost_batch" is "leave out --ghost-batch".
+// `message` with options in place of fields and commands in place of functions:
+// "leave out PlanOptions::ghost_batch" is "leave out --ghost-batch". For every
+// text of the library that is shown.
 std::string WithOptions(std::string message);
 
 }  // namespace thimble::cli

@@ -3,8 +3,7 @@
 // Graph: values (shape, storage, role) and the ops between them, in the order
 // in which they were added, which is a topological one. It knows no memory:
 // offsets come from a Plan. Networks are built with Network
-// (thimble/network.h); what an op is stands in src/graph/op.h. Not thread-safe
-// while it is being built.
+// (thimble/network.h). Not thread-safe while it is being built.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,7 @@ struct PlanOptions {
   // What is dropped in forward and computed again for backward: none, no-bn,
   // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve, revolve-S; or
   // auto, the least work that the budget allows. Results do not depend on it.
-  std::string checkpoint = "none";
+  std::string recompute = "none";
   // Let fused convolutions make the gradient of their input twice, so that it
   // is not stored beside what it is made from: where that lowers the peak; with
   // auto, where the budget asks for it. Results do not depend on it.
@@ -92,8 +92,8 @@ struct ParameterState {
   std::vector<ValueId> state;  // the optimizer's, as Optimizer::StateOf says
 };
 
-// What the first paper's rule would count (src/planner/paper.h). Beside our
-// own figures, never mixed with them.
+// What the first paper's rule would count (Sohoni et al., arXiv:1904.10631).
+// Beside our own figures, never mixed with them.
 struct PaperBytes {
   int64_t model = 0, optimizer = 0, activation = 0, total = 0;
 };

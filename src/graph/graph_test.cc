@@ -45,7 +45,6 @@ TEST(Graph, AddsAValueForEachOutputUnderTheOpsName) {
 TEST(Graph, ARefusedOpIsNamedAndLeavesTheGraphAsItWas) {
   Graph graph;
   const ValueId x = graph.AddValue("x", kRows, Role::kInput);
-  const std::string before = graph.ToText();
   const auto made =
       graph.AddOp("third", Make({.refusal = "needs [4], got [8, 3]"}), {x});
   ASSERT_FALSE(made.ok());

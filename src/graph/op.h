@@ -168,17 +168,10 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
   virtual void Run(const BoundOp& op, const RunContext& run) const;
 };
 
-// The op's definition as an `Op`, or null where it is another one.
-template <typename Def>
-const Def* DefAs(const Op& op) {
-  return dynamic_cast<const Def*>(op.def.get());
-}
+// Whether the op's definition is a `Def`.
 template <typename Def>
 bool Is(const Op& op) {
-  return DefAs<Def>(op) != nullptr;
+  return dynamic_cast<const Def*>(op.def.get()) != nullptr;
 }
-
-// Whether `spec` is f32 of the given rank, for shape inference.
-bool IsF32(const ValueSpec& spec, size_t rank);
 
 }  // namespace thimble

@@ -64,11 +64,11 @@ Program MakeProgram(const Model& whole, const PlanOptions& options,
 
 Plan AssemblePlan(const Model& whole, const PlanOptions& options,
                   int64_t microbatch, LoweredProgram lowered) {
-  const Strategy strategy = *ParseStrategy(options.checkpoint);
+  const Strategy strategy = *ParseStrategy(options.recompute);
   PlanParts parts;
   parts.model = whole.name;
   parts.options = options;
-  parts.options.checkpoint = strategy.name;
+  parts.options.recompute = strategy.name;
   parts.batch = whole.batch();
   parts.microbatch = microbatch;
   parts.dropout = whole.dropout;

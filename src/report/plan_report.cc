@@ -81,7 +81,7 @@ Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   json["dropout"] = plan.dropout();
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
-  json["checkpoint"] = plan.options().checkpoint;
+  json["checkpoint"] = plan.options().recompute;
   json["inplace"] = plan.options().inplace;
   json["sharing"] = plan.options().sharing;
   json["fuse"] = plan.options().fuse;
@@ -195,12 +195,12 @@ std::string PlanTable(const Plan& plan) {
   }
   // Nobody asked for it: it belongs to the way in which the ops are fused.
   const bool by_itself =
-      plan.options().checkpoint == "none" && plan.flops_recompute() > 0;
+      plan.options().recompute == "none" && plan.flops_recompute() > 0;
   text += fmt::format(
       "\n  {}, forward and backward; {:.3f} times as many as with nothing "
       "computed twice (checkpoint {}{})\n",
       report::FlopsText(plan), report::FlopsRatio(plan),
-      plan.options().checkpoint,
+      plan.options().recompute,
       by_itself ? "; fused ops do a little of it again in backward" : "");
   return text;
 }

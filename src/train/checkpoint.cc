@@ -45,9 +45,8 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
     const std::string had = found == meta.end() ? "" : found->second;
     if (had == value) continue;
     return Status::Failed(
-        fmt::format("{} was made with {} = {}, now it is {}; --resume goes on "
-                    "with the same "
-                    "settings only",
+        fmt::format("{} was made with {} = {}, now it is {}; "
+                    "TrainOptions::resume goes on with the same settings only",
                     path, name, had.empty() ? "(nothing)" : had, value));
   }
   return Status::Ok();

@@ -51,8 +51,9 @@ Result<SafetensorsReader> OpenWeights(const std::string& path) {
   const Status seal = CheckSeal(reader.file());
   if (seal.ok()) return reader;
   return Status::Failed(fmt::format(
-      "{}, or `thimble train --resume` to write it again from the checkpoint. "
-      "A program that changes the file must remove its metadata {} and {}",
+      "{}, or Train with TrainOptions::resume to write it again from the "
+      "checkpoint. A program that changes the file must remove its metadata {} "
+      "and {}",
       seal.message(), kSafetensorsSeal, kChecksum));
 }
 
@@ -78,9 +79,10 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
   const std::string path = WeightsPath(dir);
   TH_ASSIGN_OR_RETURN(const bool is_there, IsThere(path));
   if (!is_there) {
-    return Status::Failed(fmt::format(
-        "{} is not there; give the folder that `thimble train --out` wrote",
-        path));
+    return Status::Failed(
+        fmt::format("{} is not there; give the folder that Train with "
+                    "TrainOptions::out_dir wrote",
+                    path));
   }
   TH_ASSIGN_OR_RETURN(const SafetensorsReader reader, OpenWeights(path));
   const SafetensorsMetadata& meta = reader.metadata();
@@ -99,8 +101,8 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
       !ParseFloats(get("mean"), &info.mean) ||
       !ParseFloats(get("stddev"), &info.stddev)) {
     return Status::Failed(fmt::format(
-        "{} does not say which model it holds; it was not written by `thimble "
-        "train --out`",
+        "{} does not say which model it holds; it was not written by "
+        "Train with TrainOptions::out_dir",
         path));
   }
   // Files from before there were dropouts do not name it: then it is 0.
@@ -122,7 +124,8 @@ Status LoadWeights(const std::string& dir, Session& session) {
   }
   return Status::Failed(fmt::format(
       "{} is damaged: its checksum does not fit its tensors; use a good copy, "
-      "or `thimble train --resume` to write it again from the checkpoint",
+      "or Train with TrainOptions::resume to write it again from the "
+      "checkpoint",
       reader.path()));
 }
 
