@@ -139,8 +139,10 @@ inline LossAndGradients ComplexStep(const Model& model,
   LossAndGradients result{net.Run().real(), {}};
   result.gradients.resize(ids.size());
   for (size_t k = 0; k < ids.size(); ++k) {
+    // Where nobody reads it, no op runs again and the derivative is 0.
     size_t reader = 0;
-    while (std::ranges::count(model.graph.ops()[reader].inputs, ids[k]) == 0) {
+    while (reader < model.graph.ops().size() &&
+           std::ranges::count(model.graph.ops()[reader].inputs, ids[k]) == 0) {
       ++reader;
     }
     for (std::complex<double>& element : net.At(ids[k])) {
