@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/fingerprint.h"
 #include "graph/op.h"
 #include "planner/fuse.h"
 #include "planner/program.h"
@@ -58,9 +59,18 @@ using OpForms = std::map<std::string, OpForm>;
 void Collect(const Graph& graph, OpForms& forms) {
   for (const Op& op : graph.ops()) {
     OpForm form{op.def, graph.InputSpecs(op), graph.OutputSpecs(op)};
-    const std::string text = std::string(op.def->name()) + " of" +
-                             TextOf(form.inputs) + " to" + TextOf(form.outputs);
-    forms.emplace(text, std::move(form));
+    const std::string text = std::string(op.def->name()) + " (" +
+                             op.def->Attributes() + ") of" +
+                             TextOf(form.inputs);
+    const auto [known, is_new] = forms.emplace(text, form);
+    if (is_new) continue;
+    // Ops of equal attributes are one op.
+    const OpForm& other = known->second;
+    EXPECT_EQ(TextOf(other.outputs), TextOf(form.outputs)) << text;
+    EXPECT_EQ(other.def->Flops(form.inputs, form.outputs),
+              form.def->Flops(form.inputs, form.outputs))
+        << text;
+    EXPECT_EQ(other.def->InPlace().size(), form.def->InPlace().size()) << text;
   }
 }
 
@@ -149,6 +159,45 @@ TEST_F(OpFormsTest, EveryClassOfOpsIsMet) {
         << "no sample of tests/oracle has a plan with '" << op
         << "': add an entry, or a sample that leads to this form";
   }
+}
+
+// Every data member of a class of ops is part of what the class says of itself.
+TEST(Attributes, NameEveryMember) {
+  const std::regex definition(
+      R"(class (\w+) final : public OpDef \{([^]*?)\n\};)");
+  const std::regex attributes(
+      R"(std::string Attributes\(\) const override \{([^]*?)\})");
+  const std::regex member(R"(\n  [\w:<>, ]+ (\w+_)( = [^;]+)?;)");
+  size_t members = 0;
+  for (const std::string& text : OpHeaders()) {
+    for (std::sregex_iterator it(text.begin(), text.end(), definition), end;
+         it != end; ++it) {
+      const std::string body = (*it)[2];
+      std::smatch found;
+      std::regex_search(body, found, attributes);
+      const std::string said = found.empty() ? "" : found[1].str();
+      for (std::sregex_iterator m(body.begin(), body.end(), member); m != end;
+           ++m, ++members) {
+        EXPECT_NE(said.find((*m)[1]), std::string::npos)
+            << (*it)[1] << "::Attributes, in the class itself, must list "
+            << (*m)[1];
+      }
+    }
+  }
+  EXPECT_GT(members, 60u);
+}
+
+TEST(Fingerprint, DiffersBetweenTheSamplesOfAnOp) {
+  constexpr Around kPlaces[] = {Around::kRead};
+  std::map<std::string, std::string> seen;
+  ForEachSampleNet(3, kPlaces, [&](const SampleNet& net) {
+    const std::string fingerprint = Fingerprint(net.model.graph);
+    const auto [known, is_new] = seen.emplace(fingerprint, net.what);
+    EXPECT_TRUE(is_new) << net.what << " and " << known->second;
+  });
+  ForEachSampleNet(4, kPlaces, [&](const SampleNet& net) {
+    EXPECT_EQ(seen[Fingerprint(net.model.graph)], net.what) << "of batch 4";
+  });
 }
 
 // ---- What holds for each

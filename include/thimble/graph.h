@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -113,17 +114,21 @@ class Graph {
   std::vector<Op> ops_;
 };
 
+// What else than name, batch, images and classes a model of BuildModel was
+// built with, by name (thimble/model.h). Empty for other networks.
+using BuildOptions = std::map<std::string, double>;
+
 // A network with its ends named: what a trainer feeds and reads. Made by
 // Network::Finish or BuildModel.
 struct Model {
   std::string name;
   Graph graph;
-  ValueId images;      // u8 [N, C, H, W]; N is the batch capacity
-  ValueId labels;      // i32 [N]
-  ValueId logits;      // f32 [N, K]
-  ValueId loss;        // f32 [1], mean over the batch
-  ValueId correct;     // i32 [1], rows whose largest logit is the label's
-  double dropout = 0;  // the largest rate of its dropouts
+  ValueId images;   // u8 [N, C, H, W]; N is the batch capacity
+  ValueId labels;   // i32 [N]
+  ValueId logits;   // f32 [N, K]
+  ValueId loss;     // f32 [1], mean over the batch
+  ValueId correct;  // i32 [1], rows whose largest logit is the label's
+  BuildOptions build_options;
 
   int64_t batch() const { return graph.value(images).spec.shape[0]; }
 };

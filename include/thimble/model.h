@@ -23,6 +23,12 @@ struct ModelOptions {
   double dropout = 0;
 };
 
+// The options that are not batch, images or classes, by their names here: what
+// a file must hold to build the model again.
+BuildOptions BuildOptionsOf(const ModelOptions& options);
+// The other way. Names that are not among them are passed over.
+void SetBuildOptions(const BuildOptions& from, ModelOptions& options);
+
 // `name` is one of ModelNames(), or follows the pattern of one (wrn-28-2).
 // Unknown names are refused with the list.
 Result<Model> BuildModel(const std::string& name, const ModelOptions& options);

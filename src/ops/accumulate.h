@@ -6,6 +6,7 @@
 // is there, because another op reads the microbatch's part.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 
 namespace thimble::ops {
@@ -17,6 +18,9 @@ class Accumulate final : public OpDef {
   explicit Accumulate(int64_t group_images) : group_images_(group_images) {}
 
   std::string_view name() const override { return "accumulate"; }
+  std::string Attributes() const override {
+    return ListAttributes("images of a group", group_images_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

@@ -44,7 +44,6 @@ Model TakeModel(const Model& source, GraphCopy& copy) {
   model.logits = copy.Now(source.logits);
   model.loss = copy.Now(source.loss);
   model.correct = copy.Now(source.correct);
-  model.dropout = source.dropout;
   model.graph = copy.Take();
   return model;
 }

@@ -70,16 +70,18 @@ struct BatchNormEntry {
 
   static std::vector<Sample> Samples() {
     std::vector<Sample> samples;
-    for (const float epsilon : {1e-5f, 1e-2f}) {
-      const auto add = [epsilon](Network& net, ValueId x,
-                                 const std::string& name) {
-        return net.BatchNorm(name, x, epsilon);
+    using Norm = ops::BatchNormAttributes;
+    for (const Norm& norm :
+         {Norm{}, Norm{.epsilon = 1e-2f}, Norm{.momentum = 0.3f}}) {
+      const auto add = [norm](Network& net, ValueId x,
+                              const std::string& name) {
+        return net.BatchNorm(name, x, norm.epsilon, norm.momentum);
       };
       // One value per channel has no variance.
       const auto fits = [](const Shape& x) {
         return x[0] * x.elements_from(2) > 1;
       };
-      const std::string what = "epsilon " + std::to_string(epsilon);
+      const std::string what = Def(norm).Attributes();
       samples.push_back({what + " on images", On::kImages, add, fits});
       samples.push_back({what + " on rows", On::kRows, add, fits});
     }
