@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -124,6 +125,10 @@ class Graph {
   std::vector<Op> ops_;
 };
 
+// What else than name, batch, images and classes a model of BuildModel was
+// built with, by name (thimble/model.h). Empty for other networks.
+using BuildOptions = std::map<std::string, double>;
+
 // A value under the name by which the outside knows it. Its shape and storage
 // are the graph's.
 struct End {
@@ -148,7 +153,7 @@ struct Model {
   std::string name;
   Graph graph;
   Ends ends;
-  double dropout = 0;  // the largest rate of its dropouts
+  BuildOptions build_options;
 
   // Along the first axis.
   int64_t batch() const { return graph.axes()[kBatchAxis.index()].capacity; }

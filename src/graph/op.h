@@ -127,6 +127,9 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
 
   // What kind of op this is, in dumps and messages: one name per class.
   virtual std::string_view name() const = 0;
+  // All that two ops of this class can differ in, as stable text: "stride 2,
+  // padding 1" (graph/attributes.h). By default there is nothing.
+  virtual std::string Attributes() const { return {}; }
 
   // Outputs for these inputs, or why they do not fit. `name()` and the op's own
   // name are put in front of the message by the caller.

@@ -78,7 +78,7 @@ Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   json["microbatch"] = plan.microbatch();
   const int64_t ghost_batch = plan.options().ghost_batch;
   json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
-  json["dropout"] = plan.dropout();
+  for (const auto& [name, value] : plan.build_options()) json[name] = value;
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
   json["checkpoint"] = plan.options().recompute;

@@ -127,7 +127,7 @@ TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
                             .images = {1, 4, 4, 3},
                             .mean = {100.5f},
                             .stddev = {50.25f},
-                            .dropout = 0.25};
+                            .build_options = {{"dropout", 0.25}}};
   {
     const FileDescriptor run = FolderOf(folder);
     ASSERT_TRUE(SaveWeights(run, *from, info, 12).ok());
@@ -157,7 +157,21 @@ TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
   EXPECT_EQ(read->images.classes, 3);
   EXPECT_EQ(read->mean, info.mean);
   EXPECT_EQ(read->stddev, info.stddev);
-  EXPECT_EQ(read->dropout, 0.25);
+  EXPECT_EQ(read->build_options, info.build_options);
+}
+
+TEST(Weights, OfAFileThatNamesNoBuildOptionsMeanTheDefaults) {
+  const TestFolder folder;
+  TinySession from;
+  const FileDescriptor run = FolderOf(folder);
+  const WeightsInfo info = {.model = "tiny",
+                            .images = {1, 4, 4, 3},
+                            .mean = {0.0f},
+                            .stddev = {1.0f}};
+  ASSERT_TRUE(SaveWeights(run, *from, info, 1).ok());
+  const auto read = ReadWeightsInfo(folder.File("run"));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->build_options, BuildOptionsOf({}));
 }
 
 TEST(Weights, OfAnotherModelAreRefused) {

@@ -224,10 +224,13 @@ class Run {
         {"steps", std::to_string(steps_)},
         {"keep-last", options_.keep_last ? "yes" : "no"},
         {"optimizer", std::string(plan_.optimizer().name())},
-        {"dropout", fmt::format("{}", plan_.dropout())},
+        {train::kModelLayers, plan_.model_fingerprint()},
         {"fuse", plan_.options().fuse ? "on" : "off"},
         {"SIMD target", std::string(session_->target())}};
     settings.merge(plan_.optimizer().Settings());
+    for (const auto& [name, value] : plan_.build_options()) {
+      settings[name] = fmt::format("{}", value);
+    }
     return settings;
   }
 
@@ -378,7 +381,7 @@ class Run {
         data_.spec(),
         {data_.mean().begin(), data_.mean().end()},
         {data_.stddev().begin(), data_.stddev().end()},
-        plan_.dropout()};
+        plan_.build_options()};
     return train::SaveWeights(folder_, *session_, info, now_.step);
   }
 
@@ -488,7 +491,7 @@ Result<PlanSearch> PlanEvaluation(const std::string& dir,
   model_options.images = {info.images.channels, info.images.height,
                           info.images.width, info.mean, info.stddev};
   model_options.classes = info.images.classes;
-  model_options.dropout = info.dropout;
+  SetBuildOptions(info.build_options, model_options);
   auto model = BuildModel(info.model, model_options);
   if (!model.ok()) {
     return Status::Failed(fmt::format(

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/sha256.h"
 #include "store/safetensors.h"
+#include "thimble/model.h"
 #include "thimble/number.h"
 #include "train/out_folder.h"
 #include "train/state.h"
@@ -61,18 +62,22 @@ Result<SafetensorsReader> OpenWeights(const std::string& path) {
 
 Status SaveWeights(const FileDescriptor& folder, Session& session,
                    const WeightsInfo& info, int64_t steps) {
+  SafetensorsMetadata meta = {
+      {"format", "thimble-weights-1"},
+      {"model", info.model},
+      {"channels", std::to_string(info.images.channels)},
+      {"height", std::to_string(info.images.height)},
+      {"width", std::to_string(info.images.width)},
+      {"classes", std::to_string(info.images.classes)},
+      {"mean", JoinFloats(info.mean)},
+      {"stddev", JoinFloats(info.stddev)},
+      {"steps", std::to_string(steps)},
+      {kChecksum, WeightsSha256(session)}};
+  for (const auto& [name, value] : info.build_options) {
+    meta[name] = fmt::format("{}", value);
+  }
   return SaveValues(folder, kWeightsName, session, ModelState(session.plan()),
-                    {{"format", "thimble-weights-1"},
-                     {"model", info.model},
-                     {"channels", std::to_string(info.images.channels)},
-                     {"height", std::to_string(info.images.height)},
-                     {"width", std::to_string(info.images.width)},
-                     {"classes", std::to_string(info.images.classes)},
-                     {"mean", JoinFloats(info.mean)},
-                     {"stddev", JoinFloats(info.stddev)},
-                     {"dropout", fmt::format("{}", info.dropout)},
-                     {"steps", std::to_string(steps)},
-                     {kChecksum, WeightsSha256(session)}});
+                    meta);
 }
 
 Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
@@ -105,8 +110,11 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
         "Train with TrainOptions::out_dir",
         path));
   }
-  // Files from before there were dropouts do not name it: then it is 0.
-  info.dropout = ParseDecimal<double>(get("dropout")).value_or(0);
+  // Files from before there was an option do not name it, and mean its default.
+  info.build_options = BuildOptionsOf({});
+  for (auto& [name, value] : info.build_options) {
+    value = ParseDecimal<double>(get(name.c_str())).value_or(value);
+  }
   info.images.classes = static_cast<int32_t>(classes);
   return info;
 }

@@ -20,7 +20,8 @@ struct WeightsInfo {
   std::string model;
   ImageSpec images{};
   std::vector<float> mean, stddev;
-  double dropout = 0;  // in training; evaluation has none
+  // Evaluation depends on them too: what fuses stands in the network's graph.
+  BuildOptions build_options{};
 };
 
 // The old file stays until the new one is whole.
