@@ -87,9 +87,9 @@ TEST(EveryOp, GivesTheSameBitsHoweverItIsPlanned) {
         EXPECT_TRUE(StepOf(net.model, options) == bits)
             << what << (fuse ? ", fused" : "");
       };
-      expect("all is recomputed", {.checkpoint = "recursive-1"});
+      expect("all is recomputed", {.recompute = "recursive-1"});
       expect("recomputed, two threads",
-             {.threads = 2, .inplace = false, .checkpoint = "every-1"});
+             {.threads = 2, .inplace = false, .recompute = "every-1"});
       if (fuse) expect("two passes", {.two_pass = true});
     }
   });

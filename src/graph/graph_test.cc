@@ -50,6 +50,7 @@ TEST(Graph, AddsAValueForEachOutputUnderTheOpsName) {
 TEST(Graph, ARefusedOpIsNamedAndLeavesTheGraphAsItWas) {
   Graph graph;
   const ValueId x = graph.AddValue("x", kRows, Role::kInput);
+  const std::string before = graph.ToText();
   const auto made =
       graph.AddOp("third", Make({.refusal = "needs [4], got [8, 3]"}), {x});
   ASSERT_FALSE(made.ok());
@@ -105,10 +106,10 @@ TEST(Graph, CountsElementsOfParametersAlone) {
 // x [batch, 3] and w -> an op, and another.
 Graph SmallGraph(int64_t batch, const std::string& attributes) {
   Graph graph;
-  const ValueSpec rows = {{batch, 3}, DType::kF32, true};
+  const ValueSpec rows = {{batch, 3}, DType::kF32, kBatchAxis};
   const ValueId x = graph.AddValue("x", rows, Role::kInput);
-  const ValueId w =
-      graph.AddValue("w", {{3}}, Role::kParameter, {Init::Kind::kNormal, 1.0f});
+  const ValueId w = graph.AddValue("w", {{3}, DType::kF32}, Role::kParameter,
+                                   {Init::Kind::kNormal, 1.0f});
   const auto y = graph.AddOp(
       "first", Make({.outputs = {rows}, .attributes = attributes}), {x, w});
   EXPECT_TRUE(y.ok());
@@ -130,7 +131,7 @@ TEST(Fingerprint, DependsOnAllOfAGraphButItsBatch) {
     ++graphs;
   };
   Graph longer = SmallGraph(8, "stride 1");
-  longer.AddValue("b", {{3}}, Role::kParameter);
+  longer.AddValue("b", {{3}, DType::kF32}, Role::kParameter);
   other(longer);
   // What follows differs from `longer` in one thing.
   const auto with = [&](const char* name, const ValueSpec& spec, Role role,
@@ -139,13 +140,23 @@ TEST(Fingerprint, DependsOnAllOfAGraphButItsBatch) {
     graph.AddValue(name, spec, role, init);
     other(graph);
   };
-  with("c", {{3}}, Role::kParameter, {});
-  with("b", {{4}}, Role::kParameter, {});
+  with("c", {{3}, DType::kF32}, Role::kParameter, {});
+  with("b", {{4}, DType::kF32}, Role::kParameter, {});
   with("b", {{3}, DType::kF16}, Role::kParameter, {});
-  with("b", {{3}, DType::kF32, true}, Role::kParameter, {});
-  with("b", {{3}}, Role::kStatistic, {});
-  with("b", {{3}}, Role::kParameter, {Init::Kind::kConstant, 1.0f});
-  with("b", {{3}}, Role::kParameter, {Init::Kind::kUniform, 0.0f});
+  Storage storage = DType::kF32;
+  storage.sparsity = Sparsity{.nonzeros = 2, .block = 1, .index_bits = 4};
+  with("b", {{3}, storage}, Role::kParameter, {});
+  storage.sparsity->nonzeros = 1;
+  with("b", {{3}, storage}, Role::kParameter, {});
+  storage.sparsity.reset();
+  storage.blocks = ValueBlocks{.values = 64, .scale = DType::kF16};
+  with("b", {{3}, storage}, Role::kParameter, {});
+  with("b", {{3}, DType::kF32, kBatchAxis}, Role::kParameter, {});
+  with("b", {{3}, DType::kF32, AxisId{1}}, Role::kParameter, {});
+  with("b", {{3}, DType::kF32}, Role::kStatistic, {});
+  with("b", {{3}, DType::kF32}, Role::kParameter,
+       {Init::Kind::kConstant, 1.0f});
+  with("b", {{3}, DType::kF32}, Role::kParameter, {Init::Kind::kUniform, 0.0f});
   // And in an op: its name and what it reads.
   const auto read = [&](const char* name, std::vector<ValueId> inputs) {
     Graph graph = SmallGraph(8, "stride 1");
@@ -167,7 +178,7 @@ TEST(Attributes, AreNamesAndValuesInTurn) {
       ListAttributes("stride", int64_t{2}, "epsilon", 1e-5f, "residual", true),
       "stride 2, epsilon 1e-05, residual yes");
   EXPECT_EQ(ListAttributes("scale", std::vector<float>{0.5f, 1.0f}, "x",
-                           ValueSpec{{8, 3}, DType::kF32, true}),
+                           ValueSpec{{8, 3}, DType::kF32, kBatchAxis}),
             "scale [0.5, 1], x [8, 3] f32 of a batch");
   // Neighbours among floats differ.
   EXPECT_NE(ListAttributes("rate", 0.1f),
