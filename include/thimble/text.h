@@ -4,6 +4,7 @@
 // is shown. Pure functions, safe from every thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,5 +20,8 @@ std::string JsonText(std::string_view text);
 // A JSON number that gives a float back to the bit; null where it is not
 // finite, for which JSON has no form.
 std::string JsonNumber(double number);
+
+// "1 image", "2 images".
+std::string Counted(int64_t count, std::string_view thing);
 
 }  // namespace thimble

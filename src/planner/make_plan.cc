@@ -19,6 +19,7 @@
 #include "planner/trade_offs.h"
 #include "thimble/plan.h"
 #include "thimble/plan_search.h"
+#include "thimble/text.h"
 
 namespace thimble {
 namespace {
@@ -51,9 +52,9 @@ Status CheckHasEffect(const Model& model, const PlanOptions& options) {
   }
   if (options.ghost_batch > 0 && !planner::HasBatchNorm(model)) {
     return Status::Usage(fmt::format(
-        "a ghost batch of {} images has no effect on {}, which has no batch "
-        "norms; leave out PlanOptions::ghost_batch",
-        options.ghost_batch, model.name));
+        "a ghost batch of {} has no effect on {}, which has no batch norms; "
+        "leave out PlanOptions::ghost_batch",
+        Counted(options.ghost_batch, "image"), model.name));
   }
   return Status::Ok();
 }
