@@ -91,6 +91,13 @@ TEST(Cli, RefusesOptionsThatWouldHaveNoEffect) {
   }
 }
 
+TEST(Cli, RefusesAnEmptyItemOfAList) {
+  for (const char* list : {"exact,", ",exact", "exact,,microbatch", ","}) {
+    ExpectRefused({"plan", "mlp", "--budget", "20MB", "--allow", list}, 2,
+                  "'' is none of exact, microbatch");
+  }
+}
+
 TEST(Cli, HelpNamesEveryDefaultAndStrategy) {
   const std::string help = RunCli({"plan", "--help"}).out;
   // As one line, however it is broken.
