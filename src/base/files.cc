@@ -26,10 +26,16 @@ namespace {
 // Linux transfers at most this much per call anyway.
 constexpr size_t kMaxTransfer = 0x7ffff000;
 
-// "cannot open /x/y: No such file or directory", from errno.
+// "cannot open /x/y: Permission denied; check the permissions …", from errno.
 Status SystemError(const char* action, const std::string& path) {
   const int error = errno;
   const char* hint = "";
+  if (error == ENOENT) {
+    struct stat info;
+    hint = lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)
+               ? "; it is a link to nothing: mend or remove it"
+               : "; check the name and that its folder is there";
+  }
   if (error == ENOSPC || error == EDQUOT) hint = "; free some space there";
   if (error == EFBIG)
     hint = "; raise the limit on the size of files (ulimit -f)";

@@ -33,7 +33,16 @@ TEST(OpenForReading, NamesAMissingFile) {
   const auto file = OpenForReading(folder.File("absent"));
   ASSERT_FALSE(file.ok());
   EXPECT_TRUE(Mentions(file.status(), folder.File("absent")));
-  EXPECT_TRUE(Mentions(file.status(), "No such file"));
+  EXPECT_TRUE(Mentions(file.status(),
+                       "No such file or directory; check the name and that its "
+                       "folder is there"));
+}
+
+TEST(OpenForReading, SaysThatALinkPointsToNothing) {
+  const TestFolder folder;
+  ASSERT_EQ(symlink("absent", folder.File("link").c_str()), 0);
+  EXPECT_TRUE(Mentions(OpenForReading(folder.File("link")).status(),
+                       "it is a link to nothing: mend or remove it"));
 }
 
 TEST(OpenForReading, RefusesFoldersAndPipesWithoutWaiting) {

@@ -292,7 +292,9 @@ TEST(Cli, PlanDrawsAPageBesideWhatItPrints) {
 TEST(Cli, RefusesPagesThatItCannotWrite) {
   TestFolder folder;
   const Args plan = {"plan", "mlp", "--html"};
-  ExpectRefused(plan + Args{"/nowhere/plan.html"}, 1, "/nowhere/plan.html");
+  ExpectRefused(plan + Args{"/nowhere/plan.html"}, 1,
+                "/nowhere/plan.html: No such file or directory; check the name "
+                "and that its folder is there");
   ExpectRefused(plan + Args{folder.path()}, 1, folder.path());
   const std::string pipe = folder.File("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
