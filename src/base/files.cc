@@ -193,21 +193,21 @@ bool IsFolder(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-Status MakeDirs(const std::string& path) {
+Status MakeDirs(const std::string& path, std::vector<std::string>* made) {
   if (path.empty()) return Status::Usage("the name of a folder is empty");
   // From the outermost folder inwards; a trailing slash does no harm.
   for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
-    if (!IsFolder(part) && mkdir(part.c_str(), 0777) != 0) {
-      const int error = errno;
-      // Another process may have made it in between.
-      if (error == EEXIST && !IsFolder(part)) {
+    if (!IsFolder(part)) {
+      if (mkdir(part.c_str(), 0777) == 0) {
+        if (made != nullptr) made->push_back(part);
+      } else if (errno != EEXIST) {
+        return SystemError("make folder", part);
+      } else if (!IsFolder(part)) {  // Not made by another one in between.
         return Status::Failed(fmt::format(
             "cannot make folder {}: {} is there and is not a folder", path,
             part));
       }
-      errno = error;
-      if (error != EEXIST) return SystemError("make folder", part);
     }
     if (end == std::string::npos) return Status::Ok();
   }
