@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -259,19 +258,6 @@ std::string PlaceOf(const FileDescriptor& file) {
                sizeof(place));
   if (length <= 0) return file.path();
   return std::string(place, static_cast<size_t>(length));
-}
-
-Result<std::string> UserCacheDir() {
-  // The XDG standard says to ignore a relative path.
-  const char* xdg = std::getenv("XDG_CACHE_HOME");
-  if (xdg != nullptr && xdg[0] == '/') return std::string(xdg) + "/thimble";
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && home[0] != '\0') {
-    return std::string(home) + "/.cache/thimble";
-  }
-  return Status::Failed(
-      "there is no cache folder: set HOME, or XDG_CACHE_HOME to an absolute "
-      "path");
 }
 
 AtomicFileWriter::AtomicFileWriter(FileDescriptor folder, std::string name)

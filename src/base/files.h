@@ -85,11 +85,6 @@ std::string PlaceOf(const FileDescriptor& file);
 enum class LockState { kTaken, kHeldByAnother, kUnknown };
 LockState TryLock(const FileDescriptor& file);
 
-// $XDG_CACHE_HOME/thimble, else $HOME/.cache/thimble; may not exist yet. An
-// error when neither variable is set: the user database is not asked, because
-// that does not work in a static binary.
-Result<std::string> UserCacheDir();
-
 // Writes a file so that, whatever happens, its name stands for either the old
 // contents or all of the new ones: bytes go to a temporary file beside it,
 // NAME.tmp.<16 hexadecimal digits>, and Commit syncs that, renames it over the
