@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -46,10 +47,14 @@ int Run(const EvalCommandFlags& flags) {
         summary->weights_sha256.c_str());
     return 0;
   }
-  std::printf("%s on %lld test images: accuracy %.2f%%, loss %.4f, arena %s\n",
+  char loss[64] = "the loss is not finite";
+  if (std::isfinite(summary->loss)) {
+    std::snprintf(loss, sizeof(loss), "loss %.4f", summary->loss);
+  }
+  std::printf("%s on %s: accuracy %.2f%%, %s, arena %s\n",
               Printable(summary->model).c_str(),
-              static_cast<long long>(summary->images),
-              100.0 * summary->accuracy, summary->loss,
+              Counted(summary->images, "test image").c_str(),
+              100.0 * summary->accuracy, loss,
               FormatBytesUp(summary->arena_bytes).c_str());
   return 0;
 }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "thimble/trainer.h"
 
@@ -28,7 +29,7 @@ class Progress final : public TrainObserver {
   int fd_;
   bool live_;
   bool open_ = false;  // a live line is on the screen
-  double arena_mb_;
+  std::string arena_;  // "206.78 MB"
   std::chrono::milliseconds refresh_;
   double best_accuracy_ = -1;
   std::chrono::steady_clock::time_point last_;

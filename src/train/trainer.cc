@@ -466,10 +466,11 @@ Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
   TH_RETURN_IF_ERROR(CheckOptions(options, plan, data));
   TH_ASSIGN_OR_RETURN(const train::Schedule schedule,
                       train::Schedule::Parse(options.schedule));
+  train::MadeFolders made;
   FileDescriptor folder;
   bool goes_on = false;
   if (!options.out_dir.empty()) {
-    TH_ASSIGN_OR_RETURN(folder, train::PrepareOutDir(options.out_dir));
+    TH_ASSIGN_OR_RETURN(folder, train::PrepareOutDir(options.out_dir, &made));
     TH_RETURN_IF_ERROR(
         train::CheckIsNoOutFile(options.out_dir, options.log_path));
     if (options.resume) {
