@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <ranges>
-
 #include "base/check.h"
 
 namespace thimble::train {
@@ -20,8 +18,8 @@ std::string CheckpointPath(const std::string& dir) {
 
 MadeFolders::~MadeFolders() {
   // Innermost first; nothing happens to those that hold something.
-  for (const std::string& path : paths_ | std::views::reverse) {
-    rmdir(path.c_str());
+  for (auto path = paths_.rbegin(); path != paths_.rend(); ++path) {
+    rmdir(path->c_str());
   }
 }
 
