@@ -179,13 +179,12 @@ TEST(ScriptMeter, CountsWhatTheRewrittenProgramTakes) {
 // a gap takes another plan, with more work.
 void Compare(const Model& model, const PlanOptions& options, Comparison& sum) {
   const Plan none = *MakePlan(model, options);
-  OracleFront oracle(none);
-  const std::vector<OracleFront::Point> front = oracle.Find();
+  const std::vector<OraclePoint> front = OracleFront(none);
   ASSERT_FALSE(front.empty());
   ASSERT_EQ(front.front().work, 0);
   const planner::Program program = ProgramOf(model, options, 1);
   planner::Alternatives all(program, options);
-  for (const OracleFront::Point& point : front) {
+  for (const OraclePoint& point : front) {
     const int64_t least = none.flops_step() + point.work;
     const std::optional<size_t> chosen =
         all.LeastWorkWithin(static_cast<uint64_t>(point.bytes));
@@ -231,7 +230,7 @@ TEST(AutoOracle, ReportsTheGapOnOtherGraphs) {
     const Result<Model> model = RandomNet(seed, 4).Build();
     ASSERT_TRUE(model.ok()) << model.status().message();
     const PlanOptions options{.threads = 1};
-    if (OracleFront(*MakePlan(*model, options)).cells() > 13) continue;
+    if (OracleCells(*MakePlan(*model, options)) > 13) continue;
     SCOPED_TRACE(seed);
     Compare(*model, options, sum);
     if (HasFatalFailure()) return;

@@ -27,6 +27,7 @@ Model Tiny() {
   return *model;
 }
 
+// Long because the text is: all of it is compared.
 TEST(Plan, OfATinyNetworkIsThisText) {
   const Result<Plan> plan = MakePlan(Tiny(), {});
   ASSERT_TRUE(plan.ok());

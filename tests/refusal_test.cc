@@ -39,6 +39,7 @@ struct BadOp {
   std::vector<std::string> named;  // what the message must say
 };
 
+// Long because it is a table.
 std::vector<BadOp> BadOps() {
   const ops::Window wide{.kernel = 5, .stride = 1, .padding = 0};
   const ValueSpec per_channel = F32({3});
