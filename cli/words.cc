@@ -98,7 +98,13 @@ std::string WithOptions(std::string message) {
       {"PlanOptions::ghost_batch", "--ghost-batch"},
       {"PlanOptions::microbatch", "--microbatch"},
       {"PlanOptions::min_microbatch", "--min-microbatch"},
+      {"TrainOptions::augment", "--augment"},
       {"TrainOptions::keep_last", "--keep-last"},
+      {"TrainOptions::learning_rate", "--lr"},
+      {"TrainOptions::out_dir", "--out"},
+      {"TrainOptions::overwrite", "--overwrite"},
+      {"TrainOptions::resume", "--resume"},
+      {"TrainOptions::warmup_steps", "--warmup"},
   };
   for (const auto& [field, option] : kOptions) {
     for (size_t at = message.find(field); at != message.npos;

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/reporting.h"
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "thimble/report.h"
+#include "train/options.h"
+
+namespace thimble::train {
+namespace {
+
+// NaN where there was nothing to measure.
+double SpeedOf(int64_t images, double seconds) {
+  return images > 0 ? static_cast<double>(images) / seconds
+                    : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+Reporter::Reporter(const Plan& plan, RunLength length, TrainObserver* observer)
+    : plan_(plan), length_(length), observer_(observer) {}
+
+Status Reporter::Start(const TrainOptions& options, const Dataset& data) {
+  TH_ASSIGN_OR_RETURN(log_, Log::Open(options.log_path, /*append=*/false));
+  log_.Start(PlanJson(plan_, std::nullopt), data, AugmentOf(options, data),
+             options.seed);
+  return Status::Ok();
+}
+
+Status Reporter::GoOn(const TrainOptions& options, int64_t step) {
+  TH_ASSIGN_OR_RETURN(log_, Log::Open(options.log_path, /*append=*/true));
+  log_.Resume(step);
+  return Status::Ok();
+}
+
+double Reporter::SecondsOfEpoch() const {
+  return std::chrono::duration<double>(Clock::now() - begin_).count();
+}
+
+void Reporter::BeginEpoch() {
+  begin_ = Clock::now();
+  epoch_images_ = 0;
+}
+
+void Reporter::Step(int64_t step, double loss, double rate, int64_t images) {
+  epoch_images_ += images;
+  const double speed = static_cast<double>(epoch_images_) / SecondsOfEpoch();
+  const int64_t epoch = length_.EpochOf(step - 1);
+  const int64_t left = (length_.steps - step) * plan_.batch();
+  const StepEvent event{.epoch = epoch + 1,
+                        .epochs = length_.epochs(),
+                        .step = step,
+                        .steps = length_.steps,
+                        .step_in_epoch = step - length_.FirstOf(epoch),
+                        .steps_per_epoch = length_.steps_per_epoch,
+                        .loss = loss,
+                        .learning_rate = rate,
+                        .images_per_second = speed,
+                        .seconds_left = static_cast<double>(left) / speed};
+  log_.Step(event);
+  if (observer_ != nullptr) observer_->OnStep(event);
+}
+
+void Reporter::EndSteps() {
+  epoch_seconds_ = SecondsOfEpoch();
+  images_ += epoch_images_;
+  train_seconds_ += epoch_seconds_;
+}
+
+void Reporter::Epoch(EpochEvent event) {
+  event.images_per_second = SpeedOf(epoch_images_, epoch_seconds_);
+  log_.Epoch(event);
+  if (observer_ != nullptr) observer_->OnEpoch(event);
+}
+
+TrainSummary Reporter::Finish(TrainSummary summary, const Progress& progress) {
+  summary.steps = progress.step;
+  summary.best_test_accuracy = progress.best_test_accuracy;
+  summary.test_accuracy = progress.test_accuracy;
+  summary.final_train_loss = progress.final_train_loss;
+  summary.images_per_second = SpeedOf(images_, train_seconds_);
+  log_.Summary(summary);
+  summary.log_status = log_.status();
+  return summary;
+}
+
+}  // namespace thimble::train

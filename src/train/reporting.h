@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reporter: what a run tells while it goes on, to its log and its observer, and
+// what it sums up at its end. It also holds the clock. Begin-, step and epoch
+// calls allocate nothing. One thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "thimble/data.h"
+#include "thimble/plan.h"
+#include "thimble/status.h"
+#include "thimble/trainer.h"
+#include "train/checkpoint.h"
+#include "train/log.h"
+#include "train/run_length.h"
+
+namespace thimble::train {
+
+class Reporter {
+ public:
+  // `observer` may be null.
+  Reporter(const Plan& plan, RunLength length, TrainObserver* observer);
+
+  // Opens the log with a line for a new run, or for one that goes on after
+  // `step` steps.
+  Status Start(const TrainOptions& options, const Dataset& data);
+  Status GoOn(const TrainOptions& options, int64_t step);
+
+  // The steps of an epoch begin, with it the clock.
+  void BeginEpoch();
+  // A step of `images` images is done, the run's `step`-th, from 1.
+  void Step(int64_t step, double loss, double rate, int64_t images);
+  // The steps of an epoch have ended; its test may follow.
+  void EndSteps();
+  // Since the epoch began.
+  double SecondsOfEpoch() const;
+  // An epoch is over. The speed is filled in here.
+  void Epoch(EpochEvent event);
+
+  // Writes the log's last line. `summary` has what only others know; steps,
+  // losses, accuracies, speed and the log's own status are filled in here.
+  TrainSummary Finish(TrainSummary summary, const Progress& progress);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const Plan& plan_;
+  RunLength length_;
+  TrainObserver* observer_;
+  Log log_;
+  Clock::time_point begin_;   // of the epoch
+  int64_t epoch_images_ = 0;  // since then
+  double epoch_seconds_ = 0;  // of its steps
+  int64_t images_ = 0;        // of all epochs before
+  double train_seconds_ = 0;  // of all steps
+};
+
+}  // namespace thimble::train
