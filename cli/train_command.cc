@@ -24,6 +24,7 @@ struct TrainCommandFlags {
   PlanFlags plan;
   DataFlags data;
   TrainOptions train;
+  ImageBatchOptions images;
   // Unset: the model's own, see PresetOf.
   double learning_rate = 0;
   std::string schedule;
@@ -120,11 +121,11 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
 int Run(const TrainCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
-  std::optional<Augment> augment;
+  ImageBatchOptions images = flags.images;
   if (!flags.augment.empty()) {
     auto parsed = ParseAugment(flags.augment);
     if (!parsed.ok()) return Report(parsed.status());
-    augment = *parsed;
+    images.augment = *parsed;
   }
   auto data = OpenData(flags.data);
   if (!data.ok()) return Report(data.status());
@@ -138,7 +139,6 @@ int Run(const TrainCommandFlags& flags) {
   const Plan plan = std::move(*search).Take();
 
   TrainOptions options = WithPreset(flags);
-  options.augment = augment;
   options.stop = &g_stop;
   StopOnSignals();
   if (!flags.json) {
@@ -149,7 +149,7 @@ int Run(const TrainCommandFlags& flags) {
   }
   const int fd = flags.json ? STDERR_FILENO : STDOUT_FILENO;
   Progress progress(fd, isatty(fd) != 0, plan.arena_bytes());
-  auto summary = Train(plan, **data, options, &progress);
+  auto summary = Train(plan, **data, options, &progress, images);
   progress.Close();
   if (!summary.ok()) return Report(summary.status());
   if (flags.json) {
@@ -188,7 +188,7 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   AddWhole(command, "--seed", train.seed, {0, 9'999'999'999'999'999'999u},
            "Of weights, order and augmentation (default 1); same seed, same "
            "bits");
-  command.add_flag("--keep-last", train.keep_last,
+  command.add_flag("--keep-last", flags.images.keep_last,
                    "Train on a last partial batch too, instead of dropping it");
   command
       .add_option("--out", train.out_dir,

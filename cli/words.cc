@@ -93,13 +93,13 @@ std::string TradeOffLines(const Plan& plan,
 
 std::string WithOptions(std::string message) {
   constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+      {"ImageBatchOptions::augment", "--augment"},
+      {"ImageBatchOptions::keep_last", "--keep-last"},
       {"Model::batch", "--batch"},
       {"PlanOptions::allow_microbatch", "--allow microbatch"},
       {"PlanOptions::ghost_batch", "--ghost-batch"},
       {"PlanOptions::microbatch", "--microbatch"},
       {"PlanOptions::min_microbatch", "--min-microbatch"},
-      {"TrainOptions::augment", "--augment"},
-      {"TrainOptions::keep_last", "--keep-last"},
       {"TrainOptions::learning_rate", "--lr"},
       {"TrainOptions::out_dir", "--out"},
       {"TrainOptions::overwrite", "--overwrite"},

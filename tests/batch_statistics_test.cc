@@ -120,7 +120,7 @@ TEST(BatchStatistics, ALastBatchMayNotLeaveOneImageAlone) {
           continue;
         }
         ExpectRefused(status, last == Last::kRow ? "bn_row" : "bn_pixel",
-                      "leave out TrainOptions::keep_last");
+                      "leave out ImageBatchOptions::keep_last");
       }
     }
   }

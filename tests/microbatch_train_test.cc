@@ -55,9 +55,8 @@ class MicrobatchTrainTest : public ::testing::Test {
     EXPECT_TRUE(model.ok()) << model.status().message();
     const Result<Plan> plan = MakePlan(*model, plan_options);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
-    options.keep_last = true;
     options.stop = &listener.stop;
-    return Train(*plan, *data_, options, &listener);
+    return Train(*plan, *data_, options, &listener, {.keep_last = true});
   }
 
   std::unique_ptr<Dataset> data_;

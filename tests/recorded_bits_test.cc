@@ -209,7 +209,7 @@ Json BitsOf(const RecordedSetting& setting, const Plan& plan) {
   const Dataset& data = *DataOf(setting.data);
   Listener listener;
   const Result<TrainSummary> summary =
-      Train(plan, data, setting.train, &listener);
+      Train(plan, data, setting.train, &listener, setting.images);
   EXPECT_TRUE(summary.ok())
       << setting.name << ": " << summary.status().message();
   if (!summary.ok()) return nullptr;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Train and Evaluate: epochs over a data set inside a planned arena. Nothing is
-// allocated between the steps of an epoch, with the log and an observer on.
+// Train and Evaluate: epochs over a source of batches inside a planned arena.
+// Nothing is allocated between the steps of an epoch, with the log and an
+// observer on.
 #pragma once
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "thimble/batches.h"
 #include "thimble/data.h"
 #include "thimble/graph.h"
 #include "thimble/plan.h"
@@ -59,10 +61,6 @@ struct TrainOptions {
   // Or constant, or steps:0.5=0.2,… (from half of the run on 0.2 of the rate).
   std::string schedule = "cosine";
   int64_t warmup_steps = 0;
-  // Of training images; unset: what the data set is usually trained with.
-  std::optional<Augment> augment;
-  // A last partial batch is trained on too, not dropped.
-  bool keep_last = false;
   bool poison = false;  // see SessionOptions
   std::string out_dir;  // weights and checkpoint, at each epoch's end and on
                         // a stop; empty: nowhere
@@ -100,10 +98,16 @@ struct TrainSummary {
 // The summary as one JSON object: the last line of the log.
 std::string SummaryJson(const TrainSummary& summary);
 
-// What `plan` trains on must have the data set's image and class counts.
-Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
+// Trains on what `source` gives, which must be what the plan's feeds take.
+// `observer` may be null.
+Result<TrainSummary> Train(const Plan& plan, BatchSource& source,
                            const TrainOptions& options,
                            TrainObserver* observer);
+
+// The same with MakeImageBatches(data, images).
+Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
+                           const TrainOptions& options, TrainObserver* observer,
+                           const ImageBatchOptions& images = {});
 
 struct EvaluateOptions {
   int64_t batch = 100;
@@ -128,6 +132,8 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
 // PlanEvaluation's plan, if it fits, is the one that Evaluate takes.
 Result<PlanSearch> PlanEvaluation(const std::string& dir,
                                   const EvaluateOptions& options);
+Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
+                                 BatchSource& source);
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
                                  const Dataset& data);
 

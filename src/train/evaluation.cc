@@ -3,55 +3,53 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
-#include <span>
 
 #include "base/check.h"
 #include "thimble/model.h"
 #include "thimble/trainer.h"
-#include "train/feed.h"
-#include "train/options.h"
+#include "train/feeds.h"
 #include "train/out_folder.h"
 #include "train/weights.h"
 
 namespace thimble::train {
-namespace {
 
-int64_t TestCount(const Session& session, const Dataset& data, int64_t first) {
-  return std::min(session.plan().microbatch(), data.size(Split::kTest) - first);
+TestPass::TestPass(Session& session, BatchSource& source)
+    : session_(session),
+      source_(source),
+      feeds_(FeedsOf(session, session.plan().evaluate_ends())) {}
+
+Status TestPass::Add(int64_t part, Sums* sums) {
+  TH_ASSIGN_OR_RETURN(const int64_t rows, source_.FillTest(part, feeds_));
+  TH_RETURN_IF_ERROR(CheckRows(source_, rows, session_.plan().microbatch()));
+  const BatchResult result = session_.Evaluate(rows);
+  sums->rows += rows;
+  sums->loss += static_cast<double>(result.loss) * static_cast<double>(rows);
+  sums->correct += result.correct;
+  return Status::Ok();
 }
 
-}  // namespace
-
-Result<BatchResult> TestPart(Session& session, const Dataset& data,
-                             int64_t first) {
-  const int64_t count = TestCount(session, data, first);
-  TH_RETURN_IF_ERROR(Feed(
-      data, Split::kTest, first, count, [](int64_t i) { return i; },
-      [](int64_t, std::span<uint8_t>) {}, session.evaluate_images(),
-      session.evaluate_labels()));
-  return session.Evaluate(count);
+TestResult TestPass::MeansOf(const Sums& sums) {
+  const auto rows = static_cast<double>(sums.rows);
+  return {sums.rows, sums.loss / rows,
+          static_cast<double>(sums.correct) / rows};
 }
 
-Result<TestResult> Test(Session& session, const Dataset& data,
-                        const std::atomic<bool>* stop) {
-  const int64_t size = data.size(Split::kTest);
-  double loss = 0;
-  int64_t correct = 0;
-  for (int64_t first = 0; first < size;) {
+Result<TestResult> TestPass::Part(int64_t part) {
+  Sums sums;
+  TH_RETURN_IF_ERROR(Add(part, &sums));
+  return MeansOf(sums);
+}
+
+Result<TestResult> TestPass::All(const std::atomic<bool>* stop) {
+  Sums sums;
+  for (int64_t part = 0; part < source_.TestParts(); ++part) {
     if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
       return Status::Failed("stopped");
     }
-    const int64_t count = TestCount(session, data, first);
-    TH_ASSIGN_OR_RETURN(const BatchResult result,
-                        TestPart(session, data, first));
-    loss += static_cast<double>(result.loss) * static_cast<double>(count);
-    correct += result.correct;
-    first += count;
+    TH_RETURN_IF_ERROR(Add(part, &sums));
   }
-  return TestResult{loss / static_cast<double>(size),
-                    static_cast<double>(correct) / static_cast<double>(size)};
+  return MeansOf(sums);
 }
 
 }  // namespace thimble::train
@@ -83,16 +81,25 @@ Result<PlanSearch> PlanEvaluation(const std::string& dir,
 }
 
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
-                                 const Dataset& data) {
-  TH_RETURN_IF_ERROR(train::CheckData(plan, plan.evaluate_ends(), data));
+                                 BatchSource& source) {
+  TH_RETURN_IF_ERROR(source.Begin(plan, /*seed=*/0));
+  if (source.TestParts() < 1) {
+    return Status::Usage(
+        fmt::format("'{}' has nothing to test on", source.name()));
+  }
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       Session::Create(plan, {}));
   TH_RETURN_IF_ERROR(train::LoadWeights(dir, *session));
   TH_ASSIGN_OR_RETURN(const train::TestResult test,
-                      train::Test(*session, data, nullptr));
-  return EvaluateSummary{
-      plan.model(), plan.arena_bytes(), data.size(Split::kTest),
-      test.loss,    test.accuracy,      train::WeightsSha256(*session)};
+                      train::TestPass(*session, source).All(nullptr));
+  return EvaluateSummary{plan.model(),  plan.arena_bytes(),
+                         test.rows,     test.loss,
+                         test.accuracy, train::WeightsSha256(*session)};
+}
+
+Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
+                                 const Dataset& data) {
+  return Evaluate(dir, plan, *MakeImageBatches(data, {}));
 }
 
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,

@@ -45,6 +45,13 @@ std::string_view Line(char (&buffer)[kLineBytes], const Parts&... parts) {
   return {buffer, static_cast<size_t>(out - buffer)};
 }
 
+// Text may hold anything: a folder's name is no UTF-8 in some cases.
+template <typename T>
+std::string JsonOf(const T& value) {
+  return nlohmann::json(value).dump(-1, ' ', false,
+                                    nlohmann::json::error_handler_t::replace);
+}
+
 // What is in a file before the log is opened.
 struct Before {
   bool is_log = true;  // or nothing at all
@@ -111,17 +118,16 @@ void Log::WriteLine(std::string_view line) {
   }
 }
 
-void Log::Start(std::string_view plan_json, const Dataset& data,
-                Augment augment, uint64_t seed) {
-  // A folder's name may hold anything.
-  const std::string name =
-      nlohmann::json(data.name())
-          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  WriteLine(fmt::format(
-      "{{\"event\":\"start\",\"data\":{},\"train_images\":{},"
-      "\"test_images\":{},\"augment\":\"{}\",\"seed\":{},\"plan\":{}}}\n",
-      name, data.size(Split::kTrain), data.size(Split::kTest),
-      AugmentName(augment), seed, plan_json));
+void Log::Start(std::string_view plan_json, std::span<const SourceFact> facts,
+                uint64_t seed) {
+  std::string line = "{\"event\":\"start\"";
+  for (const SourceFact& fact : facts) {
+    line +=
+        "," + JsonOf(fact.name) + ":" +
+        std::visit([](const auto& value) { return JsonOf(value); }, fact.value);
+  }
+  line += fmt::format(",\"seed\":{},\"plan\":{}}}\n", seed, plan_json);
+  WriteLine(line);
 }
 
 void Log::Resume(int64_t step) {

@@ -5,10 +5,12 @@
 // remembered and ends the log, not the training.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/files.h"
+#include "thimble/batches.h"
 #include "thimble/status.h"
 #include "thimble/trainer.h"
 
@@ -24,7 +26,7 @@ class Log {
   static Result<Log> Open(const std::string& path, bool append);
 
   // `plan_json` is one JSON object.
-  void Start(std::string_view plan_json, const Dataset& data, Augment augment,
+  void Start(std::string_view plan_json, std::span<const SourceFact> facts,
              uint64_t seed);
   // A run that goes on after `step` steps.
   void Resume(int64_t step);

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/test_folder.h"
-#include "train/test_images.h"
 
 namespace thimble::train {
 namespace {
@@ -34,7 +33,11 @@ TEST(Log, WritesOneObjectPerLineInTheOrderOfEvents) {
   const TestFolder folder;
   const std::string path = folder.File("log");
   Log log = Opened(path);
-  log.Start(R"({"model":"m"})", testing::FewImages(), Augment::kNone, 7);
+  const std::vector<SourceFact> facts = {{"data", "few"},
+                                         {"train_images", 8},
+                                         {"test_images", 4},
+                                         {"augment", "none"}};
+  log.Start(R"({"model":"m"})", facts, 7);
   log.Step({.epoch = 1,
             .step = 2,
             .loss = 0.1,

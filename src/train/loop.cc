@@ -3,17 +3,21 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
-#include "base/rng.h"
-#include "data/augment.h"
-#include "train/evaluation.h"
-#include "train/feed.h"
+#include "train/feeds.h"
 #include "train/state.h"
 
 namespace thimble::train {
+
+Loop::Loop(const Parts& parts, RunLength length, Progress& progress)
+    : with_(parts),
+      length_(length),
+      now_(progress),
+      feeds_(FeedsOf(parts.session, parts.session.plan().train_ends())),
+      test_(parts.session, parts.source) {}
 
 bool Loop::Stopped() const {
   return with_.options.stop != nullptr &&
@@ -32,14 +36,7 @@ Status Loop::Epoch() {
   const int64_t epoch =
       length_.EpochOf(now_.step - (now_.epoch_images > 0 ? 1 : 0));
   const int64_t end = length_.EndOf(epoch);
-  const KeyedPermutation order(
-      static_cast<uint64_t>(with_.data.size(Split::kTrain)),
-      RandomStream(with_.options.seed, static_cast<uint64_t>(epoch),
-                   kOrderStream)
-          .Key());
-  while (now_.step < end && !Stopped()) {
-    TH_RETURN_IF_ERROR(Step(epoch, order));
-  }
+  while (now_.step < end && !Stopped()) TH_RETURN_IF_ERROR(Step(epoch));
   with_.reporter.EndSteps();
   TH_RETURN_IF_ERROR(CheckState());
   if (Stopped()) return Save();
@@ -52,71 +49,72 @@ Status Loop::Epoch() {
   return EndEpoch(event);
 }
 
-Status Loop::Step(int64_t epoch, const KeyedPermutation& order) {
-  const Plan& plan = with_.session.plan();
-  const int64_t first = length_.StepInEpoch(now_.step) * plan.batch();
-  const int64_t count =
-      std::min(plan.batch(), with_.data.size(Split::kTrain) - first);
+Status Loop::Step(int64_t epoch) {
   const double rate =
       with_.schedule.Rate(with_.options.learning_rate, now_.step, length_.steps,
                           with_.options.warmup_steps);
-  double loss = 0;
-  int64_t correct = 0;
-  for (int64_t done = 0; done < count; done += plan.microbatch()) {
-    const Microbatch part{.first = done,
-                          .count = std::min(plan.microbatch(), count - done),
-                          .images = count};
-    TH_RETURN_IF_ERROR(FeedTraining(epoch, order, first + done, part.count));
-    const BatchResult result = with_.session.Differentiate(part);
+  TH_ASSIGN_OR_RETURN(
+      const BatchSource::StepSize size,
+      with_.source.BeginStep(epoch, length_.StepInEpoch(now_.step)));
+  TH_ASSIGN_OR_RETURN(const StepSums sums, Differentiate(size));
+  with_.session.Update(static_cast<float>(rate));
+  ++now_.step;
+  now_.epoch_loss += sums.loss;
+  now_.epoch_correct += sums.correct;
+  now_.epoch_images += size.rows;
+  now_.final_train_loss = sums.loss;
+  with_.reporter.Step(now_.step, sums.loss, rate, size.rows);
+  return Status::Ok();
+}
+
+Result<Loop::StepSums> Loop::Differentiate(const BatchSource::StepSize& size) {
+  const int64_t room = with_.session.plan().microbatch();
+  StepSums sums;
+  int64_t done = 0;
+  for (int64_t part = 0; part < size.parts; ++part) {
+    TH_ASSIGN_OR_RETURN(const int64_t rows, with_.source.Fill(part, feeds_));
+    TH_RETURN_IF_ERROR(CheckRows(with_.source, rows, room));
+    if (done + rows > size.rows) return OtherThanNamed(done + rows, size.rows);
+    const BatchResult result = with_.session.Differentiate(
+        {.first = done, .count = rows, .images = size.rows});
     // Nothing of the step is applied before the update.
     if (!std::isfinite(result.loss)) {
       return Diverged("the loss of the next step is no number");
     }
-    loss += static_cast<double>(result.loss) *
-            (static_cast<double>(part.count) / static_cast<double>(count));
-    correct += result.correct;
+    sums.loss += static_cast<double>(result.loss) *
+                 (static_cast<double>(rows) / static_cast<double>(size.rows));
+    sums.correct += result.correct;
+    done += rows;
   }
-  with_.session.Update(static_cast<float>(rate));
-  ++now_.step;
-  now_.epoch_loss += loss;
-  now_.epoch_correct += correct;
-  now_.epoch_images += count;
-  now_.final_train_loss = loss;
-  with_.reporter.Step(now_.step, loss, rate, count);
-  return Status::Ok();
+  if (done == size.rows) return sums;
+  return OtherThanNamed(done, size.rows);
 }
 
-Status Loop::FeedTraining(int64_t epoch, const KeyedPermutation& order,
-                          int64_t first, int64_t count) {
-  return Feed(
-      with_.data, Split::kTrain, first, count,
-      [&order](int64_t i) {
-        return static_cast<int64_t>(order(static_cast<uint64_t>(i)));
-      },
-      [this, epoch](int64_t record, std::span<uint8_t> image) {
-        if (augment_ == Augment::kNone) return;
-        ApplyCropFlip(DrawCropFlip(with_.options.seed,
-                                   static_cast<uint64_t>(epoch), record),
-                      with_.data.spec(), image);
-      },
-      with_.session.train_images(), with_.session.train_labels());
+Status Loop::OtherThanNamed(int64_t filled, int64_t named) const {
+  return Status::Failed(fmt::format(
+      "the source '{}' filled {} rows of a step for which it had named {}",
+      with_.source.name(), filled, named));
 }
 
 Status Loop::EndEpoch(EpochEvent event) {
   // Before the test, which may take long: a resumed run begins with it.
   TH_RETURN_IF_ERROR(Save());
-  auto test = Test(with_.session, with_.data, with_.options.stop);
-  if (!test.ok()) return Stopped() ? Save() : test.status();
-  if (!std::isfinite(test->loss)) {
-    return Diverged("the loss on the test images is no number");
+  event.test_loss = event.test_accuracy =
+      std::numeric_limits<double>::quiet_NaN();
+  if (with_.source.TestParts() > 0) {
+    auto test = test_.All(with_.options.stop);
+    if (!test.ok()) return Stopped() ? Save() : test.status();
+    if (!std::isfinite(test->loss)) {
+      return Diverged("the loss on the test split is no number");
+    }
+    event.test_loss = test->loss;
+    event.test_accuracy = test->accuracy;
+    now_.test_accuracy = test->accuracy;
+    if (!(now_.best_test_accuracy >= test->accuracy)) {
+      now_.best_test_accuracy = test->accuracy;
+    }
   }
-  event.test_loss = test->loss;
-  event.test_accuracy = test->accuracy;
   event.seconds = with_.reporter.SecondsOfEpoch();
-  now_.test_accuracy = test->accuracy;
-  if (!(now_.best_test_accuracy >= test->accuracy)) {
-    now_.best_test_accuracy = test->accuracy;
-  }
   now_.epoch_loss = 0;
   now_.epoch_correct = 0;
   now_.epoch_images = 0;
@@ -129,10 +127,10 @@ Status Loop::CheckState() {
   const Status finite =
       CheckFinite(with_.session, TrainingState(with_.session.plan()));
   if (!finite.ok()) return Diverged(finite.message());
-  TH_ASSIGN_OR_RETURN(const BatchResult result,
-                      TestPart(with_.session, with_.data, /*first=*/0));
+  if (with_.source.TestParts() < 1) return Status::Ok();
+  TH_ASSIGN_OR_RETURN(const TestResult result, test_.Part(0));
   if (std::isfinite(result.loss)) return Status::Ok();
-  return Diverged("the loss on the first test images is no number");
+  return Diverged("the loss on the first part of the test split is no number");
 }
 
 Status Loop::Diverged(const std::string& what) const {

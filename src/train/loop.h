@@ -8,15 +8,15 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "base/permutation.h"
-#include "thimble/data.h"
+#include "thimble/batches.h"
 #include "thimble/session.h"
 #include "thimble/status.h"
 #include "thimble/trainer.h"
 #include "train/checkpoint.h"
+#include "train/evaluation.h"
 #include "train/learning_rate.h"
-#include "train/options.h"
 #include "train/reporting.h"
 #include "train/run_length.h"
 #include "train/saving.h"
@@ -29,31 +29,31 @@ class Loop {
   struct Parts {
     const TrainOptions& options;
     const Schedule& schedule;
-    const Dataset& data;
+    BatchSource& source;
     Session& session;
     Saver& saver;
     Reporter& reporter;
   };
   // Goes on from `progress`, and keeps it up to date.
-  Loop(const Parts& parts, RunLength length, Progress& progress)
-      : with_(parts),
-        length_(length),
-        now_(progress),
-        augment_(AugmentOf(parts.options, parts.data)) {}
+  Loop(const Parts& parts, RunLength length, Progress& progress);
 
   // To the end, or until TrainOptions::stop. What was learned is saved then.
   Status Run();
   bool Stopped() const;
 
  private:
+  struct StepSums {
+    double loss = 0;  // mean over the step
+    int64_t correct = 0;
+  };
+
   // Trains what is left of an epoch, then tests. After a resume it may begin in
   // the middle, or with nothing left but the test.
   Status Epoch();
-  Status Step(int64_t epoch, const KeyedPermutation& order);
-  // Puts `count` images of the epoch, from its `first` on, where the session
-  // reads them.
-  Status FeedTraining(int64_t epoch, const KeyedPermutation& order,
-                      int64_t first, int64_t count);
+  Status Step(int64_t epoch);
+  // Forward and backward of all microbatches of a step.
+  Result<StepSums> Differentiate(const BatchSource::StepSize& size);
+  Status OtherThanNamed(int64_t filled, int64_t named) const;
   Status EndEpoch(EpochEvent event);
   // Whether the state is worth saving: what is infinite, or makes the loss so,
   // must never replace something good.
@@ -65,7 +65,8 @@ class Loop {
   Parts with_;
   RunLength length_;
   Progress& now_;
-  Augment augment_;
+  std::vector<FeedBuffer> feeds_;
+  TestPass test_;
 };
 
 }  // namespace thimble::train

@@ -7,15 +7,14 @@
 
 #include "base/check.h"
 #include "thimble/report.h"
-#include "train/options.h"
 
 namespace thimble::train {
 namespace {
 
 // NaN where there was nothing to measure.
-double SpeedOf(int64_t images, double seconds) {
-  return images > 0 ? static_cast<double>(images) / seconds
-                    : std::numeric_limits<double>::quiet_NaN();
+double SpeedOf(int64_t rows, double seconds) {
+  return rows > 0 ? static_cast<double>(rows) / seconds
+                  : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace
@@ -23,10 +22,9 @@ double SpeedOf(int64_t images, double seconds) {
 Reporter::Reporter(const Plan& plan, RunLength length, TrainObserver* observer)
     : plan_(plan), length_(length), observer_(observer) {}
 
-Status Reporter::Start(const TrainOptions& options, const Dataset& data) {
+Status Reporter::Start(const TrainOptions& options, const BatchSource& source) {
   TH_ASSIGN_OR_RETURN(log_, Log::Open(options.log_path, /*append=*/false));
-  log_.Start(PlanJson(plan_, std::nullopt), data, AugmentOf(options, data),
-             options.seed);
+  log_.Start(PlanJson(plan_, std::nullopt), source.LogFacts(), options.seed);
   return Status::Ok();
 }
 
@@ -42,12 +40,12 @@ double Reporter::SecondsOfEpoch() const {
 
 void Reporter::BeginEpoch() {
   begin_ = Clock::now();
-  epoch_images_ = 0;
+  epoch_rows_ = 0;
 }
 
-void Reporter::Step(int64_t step, double loss, double rate, int64_t images) {
-  epoch_images_ += images;
-  const double speed = static_cast<double>(epoch_images_) / SecondsOfEpoch();
+void Reporter::Step(int64_t step, double loss, double rate, int64_t rows) {
+  epoch_rows_ += rows;
+  const double speed = static_cast<double>(epoch_rows_) / SecondsOfEpoch();
   const int64_t epoch = length_.EpochOf(step - 1);
   const int64_t left = (length_.steps - step) * plan_.batch();
   const StepEvent event{.epoch = epoch + 1,
@@ -66,12 +64,12 @@ void Reporter::Step(int64_t step, double loss, double rate, int64_t images) {
 
 void Reporter::EndSteps() {
   epoch_seconds_ = SecondsOfEpoch();
-  images_ += epoch_images_;
+  rows_ += epoch_rows_;
   train_seconds_ += epoch_seconds_;
 }
 
 void Reporter::Epoch(EpochEvent event) {
-  event.images_per_second = SpeedOf(epoch_images_, epoch_seconds_);
+  event.images_per_second = SpeedOf(epoch_rows_, epoch_seconds_);
   log_.Epoch(event);
   if (observer_ != nullptr) observer_->OnEpoch(event);
 }
@@ -81,7 +79,7 @@ TrainSummary Reporter::Finish(TrainSummary summary, const Progress& progress) {
   summary.best_test_accuracy = progress.best_test_accuracy;
   summary.test_accuracy = progress.test_accuracy;
   summary.final_train_loss = progress.final_train_loss;
-  summary.images_per_second = SpeedOf(images_, train_seconds_);
+  summary.images_per_second = SpeedOf(rows_, train_seconds_);
   log_.Summary(summary);
   summary.log_status = log_.status();
   return summary;

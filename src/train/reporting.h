@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "thimble/data.h"
+#include "thimble/batches.h"
 #include "thimble/plan.h"
 #include "thimble/status.h"
 #include "thimble/trainer.h"
@@ -25,13 +25,13 @@ class Reporter {
 
   // Opens the log with a line for a new run, or for one that goes on after
   // `step` steps.
-  Status Start(const TrainOptions& options, const Dataset& data);
+  Status Start(const TrainOptions& options, const BatchSource& source);
   Status GoOn(const TrainOptions& options, int64_t step);
 
   // The steps of an epoch begin, with it the clock.
   void BeginEpoch();
-  // A step of `images` images is done, the run's `step`-th, from 1.
-  void Step(int64_t step, double loss, double rate, int64_t images);
+  // A step of `rows` rows is done, the run's `step`-th, from 1.
+  void Step(int64_t step, double loss, double rate, int64_t rows);
   // The steps of an epoch have ended; its test may follow.
   void EndSteps();
   // Since the epoch began.
@@ -51,9 +51,9 @@ class Reporter {
   TrainObserver* observer_;
   Log log_;
   Clock::time_point begin_;   // of the epoch
-  int64_t epoch_images_ = 0;  // since then
+  int64_t epoch_rows_ = 0;    // since then
   double epoch_seconds_ = 0;  // of its steps
-  int64_t images_ = 0;        // of all epochs before
+  int64_t rows_ = 0;          // of all epochs before
   double train_seconds_ = 0;  // of all steps
 };
 

@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "thimble/text.h"
-#include "train/options.h"
 #include "train/out_folder.h"
 
 namespace thimble::train {
@@ -26,9 +24,9 @@ Result<Saver> Saver::Open(const TrainOptions& options) {
   return saver;
 }
 
-void Saver::Describe(Settings settings, WeightsInfo info) {
+void Saver::Describe(Settings settings, WeightsFacts facts) {
   settings_ = std::move(settings);
-  info_ = std::move(info);
+  facts_ = std::move(facts);
 }
 
 Result<Progress> Saver::Load(Session& session) {
@@ -43,7 +41,7 @@ Status Saver::Save(Session& session, const Progress& progress) {
   // In this order: weights without a checkpoint could not be gone on with,
   // whereas a resumed run writes missing or older weights again.
   TH_RETURN_IF_ERROR(SaveCheckpoint(folder_, session, progress, settings_));
-  TH_RETURN_IF_ERROR(SaveWeights(folder_, session, info_, progress.step));
+  TH_RETURN_IF_ERROR(SaveWeights(folder_, session, facts_, progress.step));
   kept_step_ = progress.step;
   saved_ = true;
   return Status::Ok();
@@ -51,7 +49,7 @@ Status Saver::Save(Session& session, const Progress& progress) {
 
 Status Saver::Finish(Session& session, const Progress& progress) {
   if (!goes_on_ || saved_ || progress.step == 0) return Status::Ok();
-  return SaveWeights(folder_, session, info_, progress.step);
+  return SaveWeights(folder_, session, facts_, progress.step);
 }
 
 std::string Saver::KeptText() const {
@@ -65,29 +63,25 @@ std::string Saver::weights_path() const {
   return has_folder() ? WeightsPath(PlaceOf(folder_)) : "";
 }
 
-Settings SettingsOf(const Plan& plan, const Dataset& data,
+Settings SettingsOf(const Plan& plan, Settings source,
                     const TrainOptions& options, int64_t steps,
-                    const std::string& fingerprint, std::string_view target) {
+                    std::string_view target) {
   Settings settings = {
       {"model", plan.model()},
       {"batch", std::to_string(plan.batch())},
       {"microbatch", std::to_string(plan.microbatch())},
       {"ghost batch", std::to_string(plan.options().ghost_batch)},
-      {"data", Printable(data.name())},
-      {"training images", std::to_string(data.size(Split::kTrain))},
-      {"data fingerprint", fingerprint},
-      {"augment", AugmentName(AugmentOf(options, data))},
       {"seed", std::to_string(options.seed)},
       {"learning rate", fmt::format("{}", options.learning_rate)},
       {"schedule", options.schedule},
       {"warm-up", std::to_string(options.warmup_steps)},
       {"steps", std::to_string(steps)},
-      {"keep-last", options.keep_last ? "yes" : "no"},
       {"optimizer", std::string(plan.optimizer().name())},
       {"dropout", fmt::format("{}", plan.dropout())},
       {"fuse", plan.options().fuse ? "on" : "off"},
       {"SIMD target", std::string(target)}};
   settings.merge(plan.optimizer().Settings());
+  settings.merge(source);
   return settings;
 }
 

@@ -6,9 +6,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/files.h"
-#include "thimble/data.h"
+#include "thimble/plan.h"
 #include "thimble/session.h"
 #include "thimble/status.h"
 #include "thimble/trainer.h"
@@ -26,9 +27,9 @@ class Saver {
   bool has_folder() const { return !dir_.empty(); }
   // Whether the folder holds a run to go on with.
   bool goes_on() const { return goes_on_; }
-  // What decides bits, and what the weights are for. Needed where there is a
-  // folder, before anything is loaded or saved.
-  void Describe(Settings settings, WeightsInfo info);
+  // What decides bits, and what the weights file says besides. Needed where
+  // there is a folder, before anything is loaded or saved.
+  void Describe(Settings settings, WeightsFacts facts);
 
   // REQUIRES: goes_on().
   Result<Progress> Load(Session& session);
@@ -49,15 +50,15 @@ class Saver {
   FileDescriptor folder_;
   bool goes_on_ = false;
   Settings settings_;
-  WeightsInfo info_;
+  WeightsFacts facts_;
   bool saved_ = false;      // since this process began
   int64_t kept_step_ = -1;  // of the checkpoint on disk; -1: there is none
 };
 
 // Everything that decides bits. Threads, budget, and what shares bytes do not.
-// `fingerprint` is that of the data, `target` the session's.
-Settings SettingsOf(const Plan& plan, const Dataset& data,
+// `source` is what BatchSource::Settings gave, `target` the session's.
+Settings SettingsOf(const Plan& plan, Settings source,
                     const TrainOptions& options, int64_t steps,
-                    const std::string& fingerprint, std::string_view target);
+                    std::string_view target);
 
 }  // namespace thimble::train

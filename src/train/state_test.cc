@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of a session goes to disk and comes back, the folder that it goes to,
-// and the records that come from a data set.
+// What of a session goes to disk and comes back, and the folder that it goes
+// to.
 #include "train/state.h"
 
 #include <gtest/gtest.h>
@@ -16,9 +16,7 @@
 #include "base/test_folder.h"
 #include "thimble/network.h"
 #include "train/checkpoint.h"
-#include "train/feed.h"
 #include "train/out_folder.h"
-#include "train/test_images.h"
 #include "train/weights.h"
 
 namespace thimble::train {
@@ -28,6 +26,7 @@ Model TinyModel(int64_t classes = 3) {
   Network net("tiny", 2);
   ValueId x = net.Images({.channels = 1, .height = 4, .width = 4});
   x = net.BatchNorm("bn", net.Linear("fc", net.Flatten(x), classes));
+  x = net.Dropout(x, 0.25);
   auto model = net.Finish(x);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return *std::move(model);
@@ -123,14 +122,13 @@ TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
   const TestFolder folder;
   TinySession from;
   from.Fill(100);
-  const WeightsInfo info = {.model = "tiny",
-                            .images = {1, 4, 4, 3},
-                            .mean = {100.5f},
-                            .stddev = {50.25f},
-                            .dropout = 0.25};
+  const std::vector<float> mean = {100.5f, -1.0f / 3};
+  const std::vector<float> stddev = {50.25f, 1e-7f};
   {
     const FileDescriptor run = FolderOf(folder);
-    ASSERT_TRUE(SaveWeights(run, *from, info, 12).ok());
+    ASSERT_TRUE(
+        SaveWeights(run, *from, ImageFacts({2, 4, 5, 3}, mean, stddev), 12)
+            .ok());
   }
   TinySession to;
   to.Fill(-100);
@@ -154,9 +152,12 @@ TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
   const auto read = ReadWeightsInfo(folder.File("run"));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->model, "tiny");
+  EXPECT_EQ(read->images.channels, 2);
+  EXPECT_EQ(read->images.height, 4);
+  EXPECT_EQ(read->images.width, 5);
   EXPECT_EQ(read->images.classes, 3);
-  EXPECT_EQ(read->mean, info.mean);
-  EXPECT_EQ(read->stddev, info.stddev);
+  EXPECT_EQ(read->mean, mean);
+  EXPECT_EQ(read->stddev, stddev);
   EXPECT_EQ(read->dropout, 0.25);
 }
 
@@ -164,7 +165,7 @@ TEST(Weights, OfAnotherModelAreRefused) {
   const TestFolder folder;
   TinySession from;
   const FileDescriptor run = FolderOf(folder);
-  ASSERT_TRUE(SaveWeights(run, *from, {.model = "tiny"}, 1).ok());
+  ASSERT_TRUE(SaveWeights(run, *from, {}, 1).ok());
   TinySession wider({}, /*classes=*/4);
   const Status status = LoadWeights(folder.File("run"), *wider);
   ASSERT_FALSE(status.ok());
@@ -258,46 +259,6 @@ TEST(OutFolder, TheLogIsNoneOfItsFiles) {
     EXPECT_FALSE(CheckIsNoOutFile(folder.path(), folder.File(name)).ok())
         << name;
   }
-}
-
-TEST(Feed, PutsTheRecordsOfAnOrderRowByRow) {
-  const testing::FewImages data;
-  std::vector<uint8_t> images(4 * 16, 99);
-  std::vector<int32_t> labels(4, -1);
-  std::vector<int64_t> changed;
-  const Status status = Feed(
-      data, Split::kTrain, /*first=*/1, /*count=*/3,
-      [](int64_t i) { return 7 - i; },
-      [&](int64_t record, std::span<uint8_t> image) {
-        changed.push_back(record);
-        image[0] = static_cast<uint8_t>(record);
-      },
-      images, labels);
-  ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(changed, std::vector<int64_t>({6, 5, 4}));
-  EXPECT_EQ(labels, std::vector<int32_t>({0, 2, 1, -1}));
-  for (size_t row = 0; row < 3; ++row) {
-    std::vector<uint8_t> image(16);
-    int32_t label = 0;
-    ASSERT_TRUE(data.Read(Split::kTrain, changed[row], image, &label).ok());
-    image[0] = static_cast<uint8_t>(changed[row]);
-    EXPECT_TRUE(std::equal(image.begin(), image.end(),
-                           images.begin() + static_cast<ptrdiff_t>(16 * row)));
-  }
-  // Rows behind the count stay as they are.
-  EXPECT_TRUE(std::all_of(images.begin() + 48, images.end(),
-                          [](uint8_t x) { return x == 99; }));
-}
-
-TEST(Feed, ARecordThatCannotBeReadEndsIt) {
-  const testing::FewImages data;
-  std::vector<uint8_t> images(2 * 16);
-  std::vector<int32_t> labels(2);
-  const auto none = [](int64_t, std::span<uint8_t>) {};
-  EXPECT_FALSE(Feed(
-                   data, Split::kTest, 3, 2, [](int64_t i) { return i; }, none,
-                   images, labels)
-                   .ok());
 }
 
 }  // namespace

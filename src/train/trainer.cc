@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thimble/trainer.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 
@@ -17,34 +19,23 @@
 namespace thimble {
 namespace {
 
-train::RunLength LengthOf(const TrainOptions& options, const Plan& plan,
-                          const Dataset& data) {
-  const int64_t size = data.size(Split::kTrain);
-  const int64_t steps_per_epoch = options.keep_last
-                                      ? (size + plan.batch() - 1) / plan.batch()
-                                      : size / plan.batch();
+train::RunLength LengthOf(const TrainOptions& options,
+                          const BatchSource& source) {
+  const int64_t steps_per_epoch = source.StepsPerEpoch();
   return {.steps = options.steps > 0 ? options.steps
                                      : options.epochs * steps_per_epoch,
           .steps_per_epoch = steps_per_epoch};
 }
 
-train::WeightsInfo WeightsInfoOf(const Plan& plan, const Dataset& data) {
-  return {plan.model(),
-          data.spec(),
-          {data.mean().begin(), data.mean().end()},
-          {data.stddev().begin(), data.stddev().end()},
-          plan.dropout()};
-}
-
 // All of it, once the folder is open.
 Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
-                           const Dataset& data, const TrainOptions& options,
+                           BatchSource& source, const TrainOptions& options,
                            const train::Schedule& schedule,
                            TrainObserver* observer) {
-  const train::RunLength length = LengthOf(options, plan, data);
-  std::string fingerprint;
+  const train::RunLength length = LengthOf(options, source);
+  train::Settings settings;
   if (saver.has_folder()) {
-    TH_ASSIGN_OR_RETURN(fingerprint, data.Fingerprint());
+    TH_ASSIGN_OR_RETURN(settings, source.Settings());
   }
   TrainSummary summary;
   summary.arena_bytes = plan.arena_bytes();
@@ -53,9 +44,9 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
   ResetPeakRss();
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       Session::Create(plan, {options.poison}));
-  saver.Describe(train::SettingsOf(plan, data, options, length.steps,
-                                   fingerprint, session->target()),
-                 WeightsInfoOf(plan, data));
+  saver.Describe(train::SettingsOf(plan, std::move(settings), options,
+                                   length.steps, session->target()),
+                 source.WeightsFacts());
   train::Reporter reporter(plan, length, observer);
   train::Progress progress;
   // The log last: an old one is emptied by a run that can start only.
@@ -66,10 +57,10 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
     TH_RETURN_IF_ERROR(reporter.GoOn(options, progress.step));
   } else {
     session->Initialize(options.seed);
-    TH_RETURN_IF_ERROR(reporter.Start(options, data));
+    TH_RETURN_IF_ERROR(reporter.Start(options, source));
   }
-  train::Loop loop({options, schedule, data, *session, saver, reporter}, length,
-                   progress);
+  train::Loop loop({options, schedule, source, *session, saver, reporter},
+                   length, progress);
   TH_RETURN_IF_ERROR(loop.Run());
   TH_RETURN_IF_ERROR(saver.Finish(*session, progress));
   summary.stopped = loop.Stopped();
@@ -81,18 +72,28 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
 
 }  // namespace
 
-Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
+Result<TrainSummary> Train(const Plan& plan, BatchSource& source,
                            const TrainOptions& options,
                            TrainObserver* observer) {
   if (!plan.options().training) {
     return Status::Usage("the plan was made for evaluation only");
   }
-  TH_RETURN_IF_ERROR(train::CheckData(plan, plan.train_ends(), data));
-  TH_RETURN_IF_ERROR(train::CheckOptions(options, plan, data));
+  TH_RETURN_IF_ERROR(train::CheckOptions(options));
+  TH_RETURN_IF_ERROR(source.Begin(plan, options.seed));
+  if (source.StepsPerEpoch() < 1) {
+    return Status::Usage(
+        fmt::format("'{}' has nothing to train on", source.name()));
+  }
   TH_ASSIGN_OR_RETURN(const train::Schedule schedule,
                       train::Schedule::Parse(options.schedule));
   TH_ASSIGN_OR_RETURN(train::Saver saver, train::Saver::Open(options));
-  return RunIn(std::move(saver), plan, data, options, schedule, observer);
+  return RunIn(std::move(saver), plan, source, options, schedule, observer);
+}
+
+Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
+                           const TrainOptions& options, TrainObserver* observer,
+                           const ImageBatchOptions& images) {
+  return Train(plan, *MakeImageBatches(data, images), options, observer);
 }
 
 }  // namespace thimble

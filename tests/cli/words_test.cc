@@ -82,7 +82,7 @@ TEST(Words, PutOptionsInPlaceOfEveryField) {
             "add --allow microbatch, or leave out --min-microbatch");
   EXPECT_EQ(WithOptions("PlanOptions::microbatch, PlanOptions::microbatch, "
                         "PlanOptions::ghost_batch, Model::batch; "
-                        "TrainOptions::keep_last"),
+                        "ImageBatchOptions::keep_last"),
             "--microbatch, --microbatch, --ghost-batch, --batch; --keep-last");
   EXPECT_EQ(WithOptions("a batch of 5"), "a batch of 5");
 }
