@@ -8,6 +8,7 @@
 #include "thimble/size.h"
 #include "thimble/text.h"
 #include "thimble/trainer.h"
+#include "words.h"
 
 namespace thimble::cli {
 namespace {
@@ -19,6 +20,20 @@ struct EvalCommandFlags {
   std::string budget;
   bool json = false;
 };
+
+void PrintJson(const EvaluateSummary& summary) {
+  std::printf("{\"model\":%s,%s:%lld,\"test_loss\":%s",
+              JsonText(summary.model).c_str(), JsonText(summary.axis).c_str(),
+              static_cast<long long>(summary.count),
+              JsonNumber(summary.loss).c_str());
+  for (const EvaluateSummary::Metric& metric : summary.metrics) {
+    std::printf(",%s:%s", JsonText("test_" + metric.name).c_str(),
+                JsonNumber(metric.value).c_str());
+  }
+  std::printf(",\"arena_bytes\":%llu,\"weights_sha256\":\"%s\"}\n",
+              static_cast<unsigned long long>(summary.arena_bytes),
+              summary.weights_sha256.c_str());
+}
 
 int Run(const EvalCommandFlags& flags) {
   auto budget = ParseBudget(flags.budget);
@@ -34,22 +49,17 @@ int Run(const EvalCommandFlags& flags) {
   auto summary = Evaluate(flags.from, std::move(*search).Take(), **data);
   if (!summary.ok()) return Report(summary.status());
   if (flags.json) {
-    std::printf(
-        "{\"model\":%s,\"images\":%lld,\"test_loss\":%s,"
-        "\"test_accuracy\":%s,\"arena_bytes\":%llu,\"weights_sha256\":"
-        "\"%s\"}\n",
-        JsonText(summary->model).c_str(),
-        static_cast<long long>(summary->images),
-        JsonNumber(summary->loss).c_str(),
-        JsonNumber(summary->accuracy).c_str(),
-        static_cast<unsigned long long>(summary->arena_bytes),
-        summary->weights_sha256.c_str());
+    PrintJson(*summary);
     return 0;
   }
-  std::printf("%s on %lld test images: accuracy %.2f%%, loss %.4f, arena %s\n",
-              Printable(summary->model).c_str(),
-              static_cast<long long>(summary->images),
-              100.0 * summary->accuracy, summary->loss,
+  std::printf("%s on %lld test %s: ", Printable(summary->model).c_str(),
+              static_cast<long long>(summary->count),
+              Printable(summary->axis).c_str());
+  for (const EvaluateSummary::Metric& metric : summary->metrics) {
+    std::printf("%s %s, ", Printable(metric.name).c_str(),
+                MetricText(metric.value, metric.is_share).c_str());
+  }
+  std::printf("loss %.4f, arena %s\n", summary->loss,
               FormatBytesUp(summary->arena_bytes).c_str());
   return 0;
 }

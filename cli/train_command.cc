@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "commands.h"
 #include "options.h"
@@ -16,6 +18,7 @@
 #include "thimble/size.h"
 #include "thimble/text.h"
 #include "thimble/trainer.h"
+#include "words.h"
 
 namespace thimble::cli {
 namespace {
@@ -69,13 +72,6 @@ TrainOptions WithPreset(const TrainCommandFlags& flags) {
   return options;
 }
 
-std::string Percent(double share) {
-  if (std::isnan(share)) return "not measured";
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2f%%", 100.0 * share);
-  return text;
-}
-
 std::string Rate(double per_second) {
   if (std::isnan(per_second)) return "not measured";
   return std::to_string(std::llround(per_second));
@@ -83,18 +79,21 @@ std::string Rate(double per_second) {
 
 void PrintTable(const Plan& plan, const TrainSummary& summary) {
   const int64_t over = summary.rss_peak_bytes - summary.rss_base_bytes;
-  const std::pair<const char*, std::string> rows[] = {
+  std::vector<std::pair<std::string, std::string>> rows = {
       {"parameters", std::to_string(plan.graph().ParameterCount())},
       {"planned arena", FormatBytesUp(summary.arena_bytes)},
       {"peak RSS over base",
        FormatBytesUp(static_cast<uint64_t>(over > 0 ? over : 0))},
       {"RSS before the arena",
        FormatBytesUp(static_cast<uint64_t>(summary.rss_base_bytes))},
-      {"best test accuracy", Percent(summary.best_test_accuracy)},
-      {"images/s", Rate(summary.images_per_second)},
-      {"steps", std::to_string(summary.steps)},
-      {"weights sha256", summary.weights_sha256.substr(0, 16)},
   };
+  for (const TestMetric& metric : summary.metrics) {
+    rows.emplace_back("best test " + Printable(metric.name),
+                      MetricText(metric.best, metric.is_share));
+  }
+  rows.emplace_back(Printable(summary.axis) + "/s", Rate(summary.per_second));
+  rows.emplace_back("steps", std::to_string(summary.steps));
+  rows.emplace_back("weights sha256", summary.weights_sha256.substr(0, 16));
   if (summary.resumed_step > 0) {
     const bool was_finished =
         summary.steps == summary.resumed_step && !summary.stopped;
@@ -111,7 +110,7 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
               plan.options().threads == 1 ? "" : "s",
               summary.stopped ? " (stopped early)" : "");
   for (const auto& [name, value] : rows) {
-    std::printf("  %-22s %18s\n", name, value.c_str());
+    std::printf("  %-22s %18s\n", name.c_str(), value.c_str());
   }
   if (!summary.weights_path.empty() && summary.steps > 0) {
     std::printf("  weights in %s\n", Printable(summary.weights_path).c_str());

@@ -91,6 +91,14 @@ std::string TradeOffLines(const Plan& plan,
   return text;
 }
 
+std::string MetricText(double value, bool is_share) {
+  if (std::isnan(value)) return "not measured";
+  char text[64];
+  std::snprintf(text, sizeof(text), is_share ? "%.2f%%" : "%.4f",
+                is_share ? 100.0 * value : value);
+  return text;
+}
+
 std::string WithOptions(std::string message) {
   constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
       {"ImageBatchOptions::augment", "--augment"},

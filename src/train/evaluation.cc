@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "thimble/model.h"
 #include "thimble/trainer.h"
-#include "train/feeds.h"
+#include "train/ends.h"
 #include "train/out_folder.h"
 #include "train/weights.h"
 
@@ -17,39 +18,41 @@ namespace thimble::train {
 TestPass::TestPass(Session& session, BatchSource& source)
     : session_(session),
       source_(source),
-      feeds_(FeedsOf(session, session.plan().evaluate_ends())) {}
+      feeds_(FeedsOf(session, session.plan().evaluate_ends())),
+      metrics_(MetricsOf(session.plan()).size()) {}
 
-Status TestPass::Add(int64_t part, Sums* sums) {
+Status TestPass::Add(int64_t part, TestResult* sums) {
   TH_ASSIGN_OR_RETURN(const int64_t rows, source_.FillTest(part, feeds_));
   TH_RETURN_IF_ERROR(CheckRows(source_, rows, session_.plan().microbatch()));
   const BatchResult result = session_.Evaluate(rows);
   sums->rows += rows;
   sums->loss += static_cast<double>(result.loss) * static_cast<double>(rows);
-  sums->correct += result.correct;
+  AddMetrics(result, sums->metrics);
   return Status::Ok();
 }
 
-TestResult TestPass::MeansOf(const Sums& sums) {
+TestResult TestPass::MeansOf(TestResult sums) {
   const auto rows = static_cast<double>(sums.rows);
-  return {sums.rows, sums.loss / rows,
-          static_cast<double>(sums.correct) / rows};
+  sums.loss /= rows;
+  for (double& metric : sums.metrics) metric /= rows;
+  return sums;
 }
 
 Result<TestResult> TestPass::Part(int64_t part) {
-  Sums sums;
+  TestResult sums = Nothing();
   TH_RETURN_IF_ERROR(Add(part, &sums));
-  return MeansOf(sums);
+  return MeansOf(std::move(sums));
 }
 
 Result<TestResult> TestPass::All(const std::atomic<bool>* stop) {
-  Sums sums;
+  TestResult sums = Nothing();
   for (int64_t part = 0; part < source_.TestParts(); ++part) {
     if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
       return Status::Failed("stopped");
     }
     TH_RETURN_IF_ERROR(Add(part, &sums));
   }
-  return MeansOf(sums);
+  return MeansOf(std::move(sums));
 }
 
 }  // namespace thimble::train
@@ -92,9 +95,20 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
   TH_RETURN_IF_ERROR(train::LoadWeights(dir, *session));
   TH_ASSIGN_OR_RETURN(const train::TestResult test,
                       train::TestPass(*session, source).All(nullptr));
-  return EvaluateSummary{plan.model(),  plan.arena_bytes(),
-                         test.rows,     test.loss,
-                         test.accuracy, train::WeightsSha256(*session)};
+  EvaluateSummary summary{.model = plan.model(),
+                          .arena_bytes = plan.arena_bytes(),
+                          .axis = std::string(train::AxisNameOf(plan)),
+                          .count = test.rows,
+                          .loss = test.loss,
+                          .weights_sha256 = train::WeightsSha256(*session)};
+  const std::vector<train::MetricName> names = train::MetricsOf(plan);
+  summary.metrics.reserve(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    summary.metrics.push_back({.name = names[i].name,
+                               .is_share = names[i].is_share,
+                               .value = test.metrics[i]});
+  }
+  return summary;
 }
 
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,

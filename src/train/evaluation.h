@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TestPass: the test split of a source through a session's evaluate phase, what
-// an epoch ends with and what Evaluate reports. Allocates when it is made, not
-// later. One thread at a time, as the session.
+// an epoch ends with and what Evaluate reports. One thread at a time, as the
+// session.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -17,8 +18,8 @@ namespace thimble::train {
 
 struct TestResult {
   int64_t rows = 0;
-  double loss = 0;      // mean over all rows
-  double accuracy = 0;  // share of them
+  double loss = 0;              // mean over all rows
+  std::vector<double> metrics;  // the same, in the model's order
 };
 
 class TestPass {
@@ -33,17 +34,17 @@ class TestPass {
   Result<TestResult> All(const std::atomic<bool>* stop);
 
  private:
-  struct Sums {
-    int64_t rows = 0;
-    double loss = 0;
-    int64_t correct = 0;
-  };
-  Status Add(int64_t part, Sums* sums);
-  static TestResult MeansOf(const Sums& sums);
+  // Adds a part to sums, which MeansOf divides.
+  Status Add(int64_t part, TestResult* sums);
+  static TestResult MeansOf(TestResult sums);
+  TestResult Nothing() const {
+    return {.metrics = std::vector<double>(metrics_)};
+  }
 
   Session& session_;
   BatchSource& source_;
   std::vector<FeedBuffer> feeds_;
+  size_t metrics_;  // of the model
 };
 
 }  // namespace thimble::train

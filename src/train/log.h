@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The JSON-lines log of a run. Step lines are formatted into a fixed buffer and
-// written with one write(2): nothing allocates. A failed write (a full disk) is
-// remembered and ends the log, not the training.
+// The JSON-lines log of a run. Lines are formatted into one buffer and written
+// with one write(2); once it has grown to a step's line, steps allocate
+// nothing. Keys of speed and metrics are made of the names that events carry. A
+// failed write (a full disk) is remembered and ends the log, not the training.
 #pragma once
 
 #include <span>
@@ -42,6 +43,8 @@ class Log {
 
   FileDescriptor file_;
   Status status_;
+  std::string line_;              // memory to format in
+  std::string axis_, speed_key_;  // of the last step
 };
 
 }  // namespace thimble::train

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/check.h"
-#include "train/feeds.h"
+#include "train/ends.h"
 #include "train/state.h"
 
 namespace thimble::train {
@@ -17,6 +17,7 @@ Loop::Loop(const Parts& parts, RunLength length, Progress& progress)
       length_(length),
       now_(progress),
       feeds_(FeedsOf(parts.session, parts.session.plan().train_ends())),
+      step_metrics_(progress.metrics.size()),
       test_(parts.session, parts.source) {}
 
 bool Loop::Stopped() const {
@@ -25,7 +26,7 @@ bool Loop::Stopped() const {
 }
 
 Status Loop::Run() {
-  while ((now_.step < length_.steps || now_.epoch_images > 0) && !Stopped()) {
+  while ((now_.step < length_.steps || now_.epoch_count > 0) && !Stopped()) {
     TH_RETURN_IF_ERROR(Epoch());
   }
   return Status::Ok();
@@ -34,19 +35,13 @@ Status Loop::Run() {
 Status Loop::Epoch() {
   with_.reporter.BeginEpoch();
   const int64_t epoch =
-      length_.EpochOf(now_.step - (now_.epoch_images > 0 ? 1 : 0));
+      length_.EpochOf(now_.step - (now_.epoch_count > 0 ? 1 : 0));
   const int64_t end = length_.EndOf(epoch);
   while (now_.step < end && !Stopped()) TH_RETURN_IF_ERROR(Step(epoch));
   with_.reporter.EndSteps();
   TH_RETURN_IF_ERROR(CheckState());
   if (Stopped()) return Save();
-  const auto steps = static_cast<double>(end - length_.FirstOf(epoch));
-  EpochEvent event;
-  event.epoch = epoch + 1;
-  event.train_loss = now_.epoch_loss / steps;
-  event.train_accuracy = static_cast<double>(now_.epoch_correct) /
-                         static_cast<double>(now_.epoch_images);
-  return EndEpoch(event);
+  return EndEpoch(epoch);
 }
 
 Status Loop::Step(int64_t epoch) {
@@ -56,20 +51,23 @@ Status Loop::Step(int64_t epoch) {
   TH_ASSIGN_OR_RETURN(
       const BatchSource::StepSize size,
       with_.source.BeginStep(epoch, length_.StepInEpoch(now_.step)));
-  TH_ASSIGN_OR_RETURN(const StepSums sums, Differentiate(size));
+  TH_ASSIGN_OR_RETURN(const double loss, Differentiate(size));
   with_.session.Update(static_cast<float>(rate));
   ++now_.step;
-  now_.epoch_loss += sums.loss;
-  now_.epoch_correct += sums.correct;
-  now_.epoch_images += size.rows;
-  now_.final_train_loss = sums.loss;
-  with_.reporter.Step(now_.step, sums.loss, rate, size.rows);
+  now_.epoch_loss += loss;
+  for (size_t i = 0; i < step_metrics_.size(); ++i) {
+    now_.metrics[i].epoch_sum += step_metrics_[i];
+  }
+  now_.epoch_count += size.rows;
+  now_.final_train_loss = loss;
+  with_.reporter.Step(now_.step, loss, rate, size.rows);
   return Status::Ok();
 }
 
-Result<Loop::StepSums> Loop::Differentiate(const BatchSource::StepSize& size) {
+Result<double> Loop::Differentiate(const BatchSource::StepSize& size) {
   const int64_t room = with_.session.plan().microbatch();
-  StepSums sums;
+  std::ranges::fill(step_metrics_, 0.0);
+  double loss = 0;
   int64_t done = 0;
   for (int64_t part = 0; part < size.parts; ++part) {
     TH_ASSIGN_OR_RETURN(const int64_t rows, with_.source.Fill(part, feeds_));
@@ -81,12 +79,12 @@ Result<Loop::StepSums> Loop::Differentiate(const BatchSource::StepSize& size) {
     if (!std::isfinite(result.loss)) {
       return Diverged("the loss of the next step is no number");
     }
-    sums.loss += static_cast<double>(result.loss) *
-                 (static_cast<double>(rows) / static_cast<double>(size.rows));
-    sums.correct += result.correct;
+    loss += static_cast<double>(result.loss) *
+            (static_cast<double>(rows) / static_cast<double>(size.rows));
+    AddMetrics(result, step_metrics_);
     done += rows;
   }
-  if (done == size.rows) return sums;
+  if (done == size.rows) return loss;
   return OtherThanNamed(done, size.rows);
 }
 
@@ -96,31 +94,36 @@ Status Loop::OtherThanNamed(int64_t filled, int64_t named) const {
       with_.source.name(), filled, named));
 }
 
-Status Loop::EndEpoch(EpochEvent event) {
+Status Loop::EndEpoch(int64_t epoch) {
   // Before the test, which may take long: a resumed run begins with it.
   TH_RETURN_IF_ERROR(Save());
-  event.test_loss = event.test_accuracy =
-      std::numeric_limits<double>::quiet_NaN();
+  TestResult test{.loss = kNoNumber};
   if (with_.source.TestParts() > 0) {
-    auto test = test_.All(with_.options.stop);
-    if (!test.ok()) return Stopped() ? Save() : test.status();
-    if (!std::isfinite(test->loss)) {
+    auto tested = test_.All(with_.options.stop);
+    if (!tested.ok()) return Stopped() ? Save() : tested.status();
+    test = *std::move(tested);
+    if (!std::isfinite(test.loss)) {
       return Diverged("the loss on the test split is no number");
     }
-    event.test_loss = test->loss;
-    event.test_accuracy = test->accuracy;
-    now_.test_accuracy = test->accuracy;
-    if (!(now_.best_test_accuracy >= test->accuracy)) {
-      now_.best_test_accuracy = test->accuracy;
-    }
+    Note(test);
   }
-  event.seconds = with_.reporter.SecondsOfEpoch();
+  const EpochEvent event = with_.reporter.EventOf(epoch, now_, test);
   now_.epoch_loss = 0;
-  now_.epoch_correct = 0;
-  now_.epoch_images = 0;
+  now_.epoch_count = 0;
+  for (Progress::Metric& metric : now_.metrics) metric.epoch_sum = 0;
   TH_RETURN_IF_ERROR(Save());
   with_.reporter.Epoch(event);
   return Status::Ok();
+}
+
+void Loop::Note(const TestResult& test) {
+  for (size_t i = 0; i < now_.metrics.size(); ++i) {
+    Progress::Metric& metric = now_.metrics[i];
+    metric.last_test = test.metrics[i];
+    if (!(metric.best_test >= test.metrics[i])) {
+      metric.best_test = test.metrics[i];
+    }
+  }
 }
 
 Status Loop::CheckState() {

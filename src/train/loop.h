@@ -42,19 +42,17 @@ class Loop {
   bool Stopped() const;
 
  private:
-  struct StepSums {
-    double loss = 0;  // mean over the step
-    int64_t correct = 0;
-  };
-
   // Trains what is left of an epoch, then tests. After a resume it may begin in
   // the middle, or with nothing left but the test.
   Status Epoch();
   Status Step(int64_t epoch);
-  // Forward and backward of all microbatches of a step.
-  Result<StepSums> Differentiate(const BatchSource::StepSize& size);
+  // Forward and backward of all microbatches of a step. Gives the mean loss,
+  // and leaves the metrics' sums in step_metrics_.
+  Result<double> Differentiate(const BatchSource::StepSize& size);
   Status OtherThanNamed(int64_t filled, int64_t named) const;
-  Status EndEpoch(EpochEvent event);
+  Status EndEpoch(int64_t epoch);
+  // Keeps what a test has reached.
+  void Note(const TestResult& test);
   // Whether the state is worth saving: what is infinite, or makes the loss so,
   // must never replace something good.
   Status CheckState();
@@ -66,6 +64,7 @@ class Loop {
   RunLength length_;
   Progress& now_;
   std::vector<FeedBuffer> feeds_;
+  std::vector<double> step_metrics_;
   TestPass test_;
 };
 

@@ -20,7 +20,10 @@ double SpeedOf(int64_t rows, double seconds) {
 }  // namespace
 
 Reporter::Reporter(const Plan& plan, RunLength length, TrainObserver* observer)
-    : plan_(plan), length_(length), observer_(observer) {}
+    : plan_(plan),
+      metrics_(MetricsOf(plan)),
+      length_(length),
+      observer_(observer) {}
 
 Status Reporter::Start(const TrainOptions& options, const BatchSource& source) {
   TH_ASSIGN_OR_RETURN(log_, Log::Open(options.log_path, /*append=*/false));
@@ -56,7 +59,8 @@ void Reporter::Step(int64_t step, double loss, double rate, int64_t rows) {
                         .steps_per_epoch = length_.steps_per_epoch,
                         .loss = loss,
                         .learning_rate = rate,
-                        .images_per_second = speed,
+                        .axis = AxisNameOf(plan_),
+                        .per_second = speed,
                         .seconds_left = static_cast<double>(left) / speed};
   log_.Step(event);
   if (observer_ != nullptr) observer_->OnStep(event);
@@ -68,18 +72,46 @@ void Reporter::EndSteps() {
   train_seconds_ += epoch_seconds_;
 }
 
-void Reporter::Epoch(EpochEvent event) {
-  event.images_per_second = SpeedOf(epoch_rows_, epoch_seconds_);
+EpochEvent Reporter::EventOf(int64_t epoch, const Progress& progress,
+                             const TestResult& test) const {
+  EpochEvent event;
+  event.epoch = epoch + 1;
+  event.train_loss =
+      progress.epoch_loss /
+      static_cast<double>(length_.EndOf(epoch) - length_.FirstOf(epoch));
+  event.test_loss = test.loss;
+  event.metrics.reserve(metrics_.size());
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    event.metrics.push_back(
+        {.name = metrics_[i].name,
+         .is_share = metrics_[i].is_share,
+         .train = progress.metrics[i].epoch_sum /
+                  static_cast<double>(progress.epoch_count),
+         .test = i < test.metrics.size() ? test.metrics[i] : kNoNumber});
+  }
+  event.axis = AxisNameOf(plan_);
+  event.per_second = SpeedOf(epoch_rows_, epoch_seconds_);
+  event.seconds = SecondsOfEpoch();
+  return event;
+}
+
+void Reporter::Epoch(const EpochEvent& event) {
   log_.Epoch(event);
   if (observer_ != nullptr) observer_->OnEpoch(event);
 }
 
 TrainSummary Reporter::Finish(TrainSummary summary, const Progress& progress) {
   summary.steps = progress.step;
-  summary.best_test_accuracy = progress.best_test_accuracy;
-  summary.test_accuracy = progress.test_accuracy;
+  summary.metrics.reserve(metrics_.size());
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    summary.metrics.push_back({.name = metrics_[i].name,
+                               .is_share = metrics_[i].is_share,
+                               .best = progress.metrics[i].best_test,
+                               .last = progress.metrics[i].last_test});
+  }
   summary.final_train_loss = progress.final_train_loss;
-  summary.images_per_second = SpeedOf(rows_, train_seconds_);
+  summary.axis = AxisNameOf(plan_);
+  summary.per_second = SpeedOf(rows_, train_seconds_);
   log_.Summary(summary);
   summary.log_status = log_.status();
   return summary;

@@ -7,12 +7,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 #include "thimble/batches.h"
 #include "thimble/plan.h"
 #include "thimble/status.h"
 #include "thimble/trainer.h"
 #include "train/checkpoint.h"
+#include "train/ends.h"
+#include "train/evaluation.h"
 #include "train/log.h"
 #include "train/run_length.h"
 
@@ -34,10 +37,11 @@ class Reporter {
   void Step(int64_t step, double loss, double rate, int64_t rows);
   // The steps of an epoch have ended; its test may follow.
   void EndSteps();
-  // Since the epoch began.
-  double SecondsOfEpoch() const;
-  // An epoch is over. The speed is filled in here.
-  void Epoch(EpochEvent event);
+  // What to tell of an epoch, whose test has just ended; one without metrics
+  // where there was none.
+  EpochEvent EventOf(int64_t epoch, const Progress& progress,
+                     const TestResult& test) const;
+  void Epoch(const EpochEvent& event);
 
   // Writes the log's last line. `summary` has what only others know; steps,
   // losses, accuracies, speed and the log's own status are filled in here.
@@ -45,8 +49,10 @@ class Reporter {
 
  private:
   using Clock = std::chrono::steady_clock;
+  double SecondsOfEpoch() const;
 
   const Plan& plan_;
+  std::vector<MetricName> metrics_;
   RunLength length_;
   TrainObserver* observer_;
   Log log_;

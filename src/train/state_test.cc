@@ -191,11 +191,12 @@ TEST(Checkpoint, ComesBackWithProgressAndOptimizer) {
   const TestFolder folder;
   TinySession from;
   from.Fill(3);
-  const Progress progress = {.step = 5,
-                             .epoch_loss = 1.0 / 3,
-                             .epoch_correct = 7,
-                             .epoch_images = 9,
-                             .best_test_accuracy = 0.1};
+  Progress progress = NoProgress(1);
+  progress.step = 5;
+  progress.epoch_loss = 1.0 / 3;
+  progress.epoch_count = 9;
+  progress.metrics[0].epoch_sum = 7;
+  progress.metrics[0].best_test = 0.1;
   const Settings settings = {{"seed", "1"}, {"model", "tiny"}};
   const FileDescriptor run = FolderOf(folder);
   ASSERT_TRUE(SaveCheckpoint(run, *from, progress, settings).ok());
@@ -204,12 +205,28 @@ TEST(Checkpoint, ComesBackWithProgressAndOptimizer) {
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->step, 5);
   EXPECT_EQ(read->epoch_loss, 1.0 / 3);
-  EXPECT_EQ(read->epoch_correct, 7);
-  EXPECT_EQ(read->epoch_images, 9);
-  EXPECT_EQ(read->best_test_accuracy, 0.1);
-  EXPECT_TRUE(std::isnan(read->test_accuracy));
+  EXPECT_EQ(read->epoch_count, 9);
+  ASSERT_EQ(read->metrics.size(), 1u);
+  EXPECT_EQ(read->metrics[0].epoch_sum, 7);
+  EXPECT_EQ(read->metrics[0].best_test, 0.1);
+  EXPECT_TRUE(std::isnan(read->metrics[0].last_test));
   EXPECT_EQ(to.All(TrainingState(to.plan())),
             from.All(TrainingState(from.plan())));
+  // Runs from before must be able to go on.
+  EXPECT_NE(ReadTestFile(CheckpointPath(folder.File("run")))
+                .find("\"5 0x1.5555555555555p-2 7 9 0x1.999999999999ap-4 nan "
+                      "nan\""),
+            std::string::npos);
+}
+
+TEST(Checkpoint, WithAnotherNumberOfMetricsIsRefused) {
+  const TestFolder folder;
+  TinySession s;
+  const FileDescriptor run = FolderOf(folder);
+  for (const size_t metrics : {0u, 2u}) {
+    ASSERT_TRUE(SaveCheckpoint(run, *s, NoProgress(metrics), {}).ok());
+    EXPECT_FALSE(LoadCheckpoint(folder.File("run"), *s, {}).ok()) << metrics;
+  }
 }
 
 TEST(Checkpoint, OfOtherSettingsIsRefusedByName) {
@@ -217,7 +234,7 @@ TEST(Checkpoint, OfOtherSettingsIsRefusedByName) {
   TinySession s;
   const FileDescriptor run = FolderOf(folder);
   const Settings settings = {{"seed", "1"}, {"model", "tiny"}};
-  ASSERT_TRUE(SaveCheckpoint(run, *s, {}, settings).ok());
+  ASSERT_TRUE(SaveCheckpoint(run, *s, NoProgress(1), settings).ok());
   for (const auto& [name, value] : settings) {
     Settings other = settings;
     other[name] = value + "2";

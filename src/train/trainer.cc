@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "thimble/rss.h"
 #include "thimble/session.h"
+#include "train/ends.h"
 #include "train/learning_rate.h"
 #include "train/loop.h"
 #include "train/options.h"
@@ -48,7 +49,7 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
                                    length.steps, session->target()),
                  source.WeightsFacts());
   train::Reporter reporter(plan, length, observer);
-  train::Progress progress;
+  train::Progress progress = train::NoProgress(train::MetricsOf(plan).size());
   // The log last: an old one is emptied by a run that can start only.
   if (saver.goes_on()) {
     TH_ASSIGN_OR_RETURN(progress, saver.Load(*session));

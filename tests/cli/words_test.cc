@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -74,6 +75,14 @@ TEST(Words, OfTradeOffsSayBytesWorkAndOptions) {
             "    2.00 MB more for 50.0% fewer FLOPs: --microbatch 5 "
             "--checkpoint auto --budget 20512345\n");
   EXPECT_EQ(TradeOffLines(plan, {}), "");
+}
+
+TEST(Words, OfAShareArePercentAndOfAnotherMetricItsNumber) {
+  EXPECT_EQ(MetricText(0.91104, /*is_share=*/true), "91.10%");
+  EXPECT_EQ(MetricText(27.30419, /*is_share=*/false), "27.3042");
+  for (const bool is_share : {true, false}) {
+    EXPECT_EQ(MetricText(std::nan(""), is_share), "not measured");
+  }
 }
 
 TEST(Words, PutOptionsInPlaceOfEveryField) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/feeds.h"
+#include "train/ends.h"
 
 #include <fmt/format.h>
 
@@ -11,6 +11,14 @@ std::vector<FeedBuffer> FeedsOf(Session& session, const PhaseEnds& ends) {
     return FeedBuffer{name, &graph.value(value).spec, session.Bytes(value)};
   };
   return {feed("images", ends.images), feed("labels", ends.labels)};
+}
+
+std::string_view AxisNameOf(const Plan&) { return "images"; }
+
+std::vector<MetricName> MetricsOf(const Plan&) { return {{"accuracy", true}}; }
+
+void AddMetrics(const BatchResult& result, std::span<double> sums) {
+  sums[0] += static_cast<double>(result.correct);
 }
 
 Status CheckRows(const BatchSource& source, int64_t rows, int64_t room) {
