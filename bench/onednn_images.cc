@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm and max pooling, whose layout is a choice.
+// Batch norm and pooling, whose layout is a choice.
 #include "onednn_peer.h"
 #include "onednn_primitive.h"
 
@@ -57,9 +57,12 @@ std::unique_ptr<Side> OneDnnBatchNorm(const ImagesSize& s, PassOf pass,
   return side;
 }
 
-std::unique_ptr<Side> OneDnnMaxPool(const ImagesSize& s, const WindowSize& w,
-                                    PassOf pass, ImageLayout layout) {
-  constexpr auto kMax = dnnl::algorithm::pooling_max;
+std::unique_ptr<Side> OneDnnPool(const ImagesSize& s, const WindowSize& w,
+                                 PoolKind kind, PassOf pass,
+                                 ImageLayout layout) {
+  const bool is_max = kind == PoolKind::kMax;
+  const auto algorithm = is_max ? dnnl::algorithm::pooling_max
+                                : dnnl::algorithm::pooling_avg_include_padding;
   auto side = std::make_unique<OneDnnSide>();
   const ImagesSize out = {s.images, s.channels, w.Out(s.height),
                           w.Out(s.width)};
@@ -71,18 +74,19 @@ std::unique_ptr<Side> OneDnnMaxPool(const ImagesSize& s, const WindowSize& w,
   const dnnl::memory::dims kernel = {w.kernel, w.kernel};
   const dnnl::memory::dims padding = {w.padding, w.padding};
   const dnnl::pooling_forward::primitive_desc forward(
-      {dnnl::prop_kind::forward_training, kMax, x, y, strides, kernel, padding,
-       padding},
+      {dnnl::prop_kind::forward_training, algorithm, x, y, strides, kernel,
+       padding, padding},
       side->engine());
   side->Put(DNNL_ARG_SRC, Values(s.elements(), 1), planar_x, x);
   side->PutEmpty(DNNL_ARG_DST, y);
-  side->PutEmpty(DNNL_ARG_WORKSPACE, forward.workspace_desc());
+  if (is_max) side->PutEmpty(DNNL_ARG_WORKSPACE, forward.workspace_desc());
   side->Set(dnnl::pooling_forward(forward), forward.impl_info_str(),
             DNNL_ARG_DST, planar_y);
   if (pass == PassOf::kForward) return side;
   side->Run();  // backward reads who won
   const dnnl::pooling_backward::primitive_desc pd(
-      {kMax, x, y, strides, kernel, padding, padding}, side->engine(), forward);
+      {algorithm, x, y, strides, kernel, padding, padding}, side->engine(),
+      forward);
   side->Put(DNNL_ARG_DIFF_DST, Values(out.elements(), 2), planar_y, y);
   side->PutEmpty(DNNL_ARG_DIFF_SRC, x);
   side->Set(dnnl::pooling_backward(pd), pd.impl_info_str(), DNNL_ARG_DIFF_SRC,

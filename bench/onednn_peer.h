@@ -53,9 +53,11 @@ std::unique_ptr<Side> OneDnnSoftmax(int64_t rows, int64_t classes);
 // With scale and shift; forward also gives mean and variance.
 std::unique_ptr<Side> OneDnnBatchNorm(const ImagesSize& size, PassOf pass,
                                       ImageLayout layout);
-// As in training: forward also notes which value won.
-std::unique_ptr<Side> OneDnnMaxPool(const ImagesSize& size,
-                                    const WindowSize& window, PassOf pass,
-                                    ImageLayout layout);
+// As in training: forward of a maximum also notes which value won. An average
+// is over the window with its padding; a global one has a window over all.
+enum class PoolKind { kMax, kAverage, kGlobal };
+std::unique_ptr<Side> OneDnnPool(const ImagesSize& size,
+                                 const WindowSize& window, PoolKind kind,
+                                 PassOf pass, ImageLayout layout);
 
 }  // namespace thimble::bench

@@ -100,12 +100,13 @@ class EvaluateGoldenTest : public GoldenTest {
       double loss = 0;
       for (int64_t first = 0; first < images; first += plan_->microbatch()) {
         Feed(golden_["steps"][step], static_cast<size_t>(first),
-             session_->train_images(), session_->train_labels());
+             session_->TrainFeed<uint8_t>("images"),
+             session_->TrainFeed<int32_t>("labels"));
         const int64_t count = plan_->microbatch();
         loss += static_cast<double>(
                     session_
                         ->Differentiate(
-                            {.first = first, .count = count, .images = images})
+                            {.first = first, .count = count, .total = images})
                         .loss) *
                 static_cast<double>(count);
       }
@@ -140,16 +141,17 @@ class EvaluateGoldenTest : public GoldenTest {
     const Json& batch = golden_["evaluated"];
     const int64_t rows = batch["labels"]["all"].size();
     double loss = 0;
-    int64_t correct = 0;
+    double correct = 0;
     std::vector<float> logits;
     for (int64_t first = 0; first < rows; first += plan.microbatch()) {
-      Feed(batch, static_cast<size_t>(first), session.evaluate_images(),
-           session.evaluate_labels());
+      Feed(batch, static_cast<size_t>(first),
+           session.EvaluateFeed<uint8_t>("images"),
+           session.EvaluateFeed<int32_t>("labels"));
       const int64_t count = std::min(plan.microbatch(), rows - first);
-      const BatchResult result = session.Evaluate(count);
+      const PassResult result = session.Evaluate(count);
       loss += static_cast<double>(result.loss) * static_cast<double>(count);
-      correct += result.correct;
-      const auto made = session.Floats(plan.evaluate_ends().logits);
+      correct += result.metrics[0];
+      const auto made = session.Floats(plan.evaluate_ends().outputs[0].value);
       const size_t classes = golden_["classes"];
       logits.insert(logits.end(), made.begin(),
                     made.begin() + static_cast<ptrdiff_t>(
@@ -158,7 +160,7 @@ class EvaluateGoldenTest : public GoldenTest {
     const Json& want = record["loss"];
     EXPECT_NEAR(loss / static_cast<double>(rows), want["value"].get<double>(),
                 Bound(want["f32_error"], want["floor"]));
-    EXPECT_EQ(correct, record["correct"].get<int64_t>());
+    EXPECT_EQ(correct, record["correct"].get<double>());
     ExpectTensor(record["logits"], logits);
   }
 

@@ -76,12 +76,12 @@ std::vector<float> GradientsOf(const Plan& plan, float* loss) {
   auto session = Session::Create(plan, {.poison = true});
   EXPECT_TRUE(session.ok());
   (*session)->Initialize(3);
-  std::span<uint8_t> images = (*session)->train_images();
+  std::span<uint8_t> images = (*session)->TrainFeed<uint8_t>("images");
   for (size_t i = 0; i < images.size(); ++i) {
     images[i] = static_cast<uint8_t>(
         128 + static_cast<int>(127 * kernels::testing::TestValue(5, i)));
   }
-  std::span<int32_t> labels = (*session)->train_labels();
+  std::span<int32_t> labels = (*session)->TrainFeed<int32_t>("labels");
   for (size_t i = 0; i < labels.size(); ++i) {
     labels[i] = static_cast<int32_t>(i % 10);
   }

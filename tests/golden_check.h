@@ -85,15 +85,16 @@ class GoldenTest : public ::testing::Test {
   void FeedBatch() {
     const Json& images = golden_["images"];
     const uint64_t tensor = images["tensor"];
-    const std::span<uint8_t> pixels = session_->train_images();
+    const std::span<uint8_t> pixels = session_->TrainFeed<uint8_t>("images");
     for (size_t i = 0; i < pixels.size(); ++i) {
       pixels[i] = static_cast<uint8_t>(Hash(tensor, i) >> 56);
     }
     const std::vector<uint8_t> first = images["first"];
     ASSERT_TRUE(std::equal(first.begin(), first.end(), pixels.begin()));
     const std::vector<int32_t> labels = golden_["labels"]["all"];
-    ASSERT_EQ(labels.size(), session_->train_labels().size());
-    std::copy(labels.begin(), labels.end(), session_->train_labels().begin());
+    ASSERT_EQ(labels.size(), session_->TrainFeed<int32_t>("labels").size());
+    std::copy(labels.begin(), labels.end(),
+              session_->TrainFeed<int32_t>("labels").begin());
   }
 
   const std::string& NameOf(const ParameterState& p) const {

@@ -50,8 +50,9 @@ inline Batch RandomBatch(const Model& model, int64_t count, uint64_t seed) {
   Batch batch;
   batch.count = count;
   const int64_t pixels =
-      model.graph.value(model.images).spec.shape.elements_from(1);
-  const int64_t classes = model.graph.value(model.logits).spec.shape[1];
+      model.graph.value(model.ends.feeds[0].value).spec.shape.elements_from(1);
+  const int64_t classes =
+      model.graph.value(model.ends.outputs[0].value).spec.shape[1];
   const auto at = [seed](int64_t i, int64_t values) {
     const float unit = kernels::testing::TestValue(seed * 1000 + 999,
                                                    static_cast<uint64_t>(i));
@@ -95,33 +96,37 @@ inline Batch RowsOf(const Batch& batch, int64_t first, int64_t count) {
 // Calls run(rows, first) for each part of `batch` that a session takes at a
 // time; the mean loss and the sum of what was right.
 template <typename F>
-BatchResult InParts(const Batch& batch, const Session& session, const F& run) {
+PassResult InParts(const Batch& batch, const Session& session, const F& run) {
   double loss = 0;
-  int64_t correct = 0;
+  double correct = 0;
   const int64_t size = session.plan().microbatch();
   for (int64_t first = 0; first < batch.count; first += size) {
     const Batch rows = RowsOf(batch, first, size);
-    const BatchResult result = run(rows, first);
+    const PassResult result = run(rows, first);
     loss += static_cast<double>(result.loss) * static_cast<double>(rows.count) /
             static_cast<double>(batch.count);
-    correct += result.correct;
+    correct += result.metrics[0];
   }
-  return {static_cast<float>(loss), correct};
+  return {static_cast<float>(loss), {correct}};
 }
 
-inline BatchResult Differentiate(const Batch& batch, Session& session) {
+inline PassResult Differentiate(const Batch& batch, Session& session) {
   return InParts(batch, session, [&](const Batch& rows, int64_t first) {
-    std::ranges::copy(rows.images, session.train_images().begin());
-    std::ranges::copy(rows.labels, session.train_labels().begin());
+    std::ranges::copy(rows.images,
+                      session.TrainFeed<uint8_t>("images").begin());
+    std::ranges::copy(rows.labels,
+                      session.TrainFeed<int32_t>("labels").begin());
     return session.Differentiate(
-        {.first = first, .count = rows.count, .images = batch.count});
+        {.first = first, .count = rows.count, .total = batch.count});
   });
 }
 
-inline BatchResult Evaluate(const Batch& batch, Session& session) {
+inline PassResult Evaluate(const Batch& batch, Session& session) {
   return InParts(batch, session, [&](const Batch& rows, int64_t) {
-    std::ranges::copy(rows.images, session.evaluate_images().begin());
-    std::ranges::copy(rows.labels, session.evaluate_labels().begin());
+    std::ranges::copy(rows.images,
+                      session.EvaluateFeed<uint8_t>("images").begin());
+    std::ranges::copy(rows.labels,
+                      session.EvaluateFeed<int32_t>("labels").begin());
     return session.Evaluate(rows.count);
   });
 }
@@ -266,7 +271,7 @@ inline double ExpectGradientsAt(const ExactPoint& point, Session& session) {
   const Plan& plan = session.plan();
   session.Initialize(kReferenceSeed);
   LoadParameters(point.parameters, session);
-  const BatchResult result = Differentiate(point.batch, session);
+  const PassResult result = Differentiate(point.batch, session);
   EXPECT_NEAR(result.loss, point.exact.loss, point.loss_bound);
   double worst = 0;
   for (size_t k = 0; k < plan.parameters().size(); ++k) {

@@ -307,16 +307,18 @@ TEST(Microbatch, AStepThatIsNotAppliedLeavesNoTrace) {
     // is the only one) a weight is infinite. The step is then given up.
     float& weight = session->Floats(plan.parameters()[0].parameter)[0];
     const float good = weight;
-    const BatchResult broken = InParts(
+    const PassResult broken = InParts(
         RandomBatch(*model, 8, 6), *session,
         [&](const Batch& rows, int64_t first) {
-          std::ranges::copy(rows.images, session->train_images().begin());
-          std::ranges::copy(rows.labels, session->train_labels().begin());
+          std::ranges::copy(rows.images,
+                            session->TrainFeed<uint8_t>("images").begin());
+          std::ranges::copy(rows.labels,
+                            session->TrainFeed<int32_t>("labels").begin());
           if (first > 0 || rows.count == 8) {
             weight = std::numeric_limits<float>::infinity();
           }
           return session->Differentiate(
-              {.first = first, .count = rows.count, .images = 8});
+              {.first = first, .count = rows.count, .total = 8});
         });
     EXPECT_FALSE(std::isfinite(broken.loss));
     weight = good;

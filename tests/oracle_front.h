@@ -78,7 +78,7 @@ class OracleFront {
       cell_of_[v.i] = static_cast<int>(cells_.size());
       cells_.push_back(BytesOf(v));
     };
-    add(plan_.train_ends().images);
+    add(plan_.train_ends().feeds[0].value);
     for (size_t p = 0; p < microbatch_end_; ++p) {
       if (IsView(order_[p])) continue;
       for (ValueId v : graph_.op(order_[p]).outputs) {
@@ -100,14 +100,15 @@ class OracleFront {
       }
       for (ValueId v : op.inputs) dead_[BaseOf(v).i] = p + 1;
     }
-    born_[plan_.train_ends().labels.i] = 0;
-    born_[plan_.evaluate_ends().images.i] = train_end_;
-    born_[plan_.evaluate_ends().labels.i] = train_end_;
-    for (ValueId v : {plan_.train_ends().loss, plan_.train_ends().correct}) {
+    const Ends& train = plan_.train_ends();
+    const Ends& evaluate = plan_.evaluate_ends();
+    born_[train.feeds[1].value.i] = 0;
+    for (const End& end : evaluate.feeds) born_[end.value.i] = train_end_;
+    for (ValueId v : {train.loss, train.metrics[0].value}) {
       dead_[v.i] = train_end_;
     }
-    const PhaseEnds& ends = plan_.evaluate_ends();
-    for (ValueId v : {ends.loss, ends.correct, ends.logits}) {
+    for (ValueId v : {evaluate.loss, evaluate.metrics[0].value,
+                      evaluate.outputs[0].value}) {
       dead_[BaseOf(v).i] = order_.size();
     }
     for (uint32_t i = 0; i < born_.size(); ++i) {

@@ -194,7 +194,7 @@ TEST(PlanProperty, TheSameNetworkGetsTheSamePlan) {
 // Everything that a run leaves behind, bit for bit.
 struct Trace {
   std::vector<float> losses;
-  std::vector<int64_t> correct;
+  std::vector<double> correct;
   std::vector<float> state;  // parameters, velocities, running statistics
 
   friend bool operator==(const Trace& a, const Trace& b) {
@@ -217,9 +217,9 @@ Trace TraceOf(const Model& model, const Plan& plan, bool poison,
   session.Initialize(seed);
   LoadParameters(RandomParameters(model, seed), session);
   Trace trace;
-  const auto note = [&trace](const BatchResult& result) {
+  const auto note = [&trace](const PassResult& result) {
     trace.losses.push_back(result.loss);
-    trace.correct.push_back(result.correct);
+    trace.correct.push_back(result.metrics[0]);
   };
   const int64_t full = plan.batch();
   const int64_t part = (full + 1) / 2;

@@ -189,14 +189,14 @@ std::string LogitsSha256(const Plan& plan, const Dataset& data) {
   };
   s.Initialize(1);
   const int64_t trained = std::min<int64_t>(2, plan.microbatch());
-  feed(Split::kTrain, static_cast<size_t>(trained), s.train_images(),
-       s.train_labels());
+  feed(Split::kTrain, static_cast<size_t>(trained),
+       s.TrainFeed<uint8_t>("images"), s.TrainFeed<int32_t>("labels"));
   s.TrainStep(trained, 0.01f);
   const int64_t tested = std::min<int64_t>(3, plan.microbatch());
-  feed(Split::kTest, static_cast<size_t>(tested), s.evaluate_images(),
-       s.evaluate_labels());
+  feed(Split::kTest, static_cast<size_t>(tested),
+       s.EvaluateFeed<uint8_t>("images"), s.EvaluateFeed<int32_t>("labels"));
   s.Evaluate(tested);
-  const ValueId logits = plan.evaluate_ends().logits;
+  const ValueId logits = plan.evaluate_ends().outputs[0].value;
   const int64_t classes = plan.graph().value(logits).spec.shape[1];
   Sha256 sum;
   sum.Update(std::as_bytes(

@@ -134,7 +134,7 @@ class ReferenceNet {
       if (factors_.empty() || op.def->IsView()) continue;
       for (ValueId out : op.outputs) Round(out);
     }
-    return At(model_.loss)[0];
+    return At(model_.ends.loss)[0];
   }
 
   // Of the last run: how far the values that depend on parameters stayed away
@@ -147,8 +147,8 @@ class ReferenceNet {
   }
   int64_t Size(ValueId id) const {
     const ValueSpec& spec = Spec(id);
-    return spec.batched ? batch_.count * spec.shape.elements_from(1)
-                        : spec.shape.elements();
+    return spec.axis.valid() ? batch_.count * spec.shape.elements_from(1)
+                             : spec.shape.elements();
   }
 
   void RunOp(const Op& op) {

@@ -31,7 +31,7 @@
 namespace thimble::testing {
 namespace {
 
-ValueSpec F32(const Shape& shape) { return {shape, DType::kF32, false}; }
+ValueSpec F32(const Shape& shape) { return {shape, DType::kF32}; }
 
 struct BadOp {
   std::shared_ptr<const OpDef> def;
@@ -45,11 +45,11 @@ std::vector<BadOp> BadOps() {
   return {
       {std::make_shared<ops::Normalize>(std::vector<float>{1, 1},
                                         std::vector<float>{0, 0}),
-       {{{2, 3, 4, 4}, DType::kU8, true}},
+       {{{2, 3, 4, 4}, DType::kU8, kBatchAxis}},
        {"normalize", "[2, 3, 4, 4]", "[2]"}},
       {std::make_shared<ops::ImageSlice>(10, 7, std::vector<float>{1},
                                          std::vector<float>{0}),
-       {{{2, 1, 4, 4}, DType::kU8, true}},
+       {{{2, 1, 4, 4}, DType::kU8, kBatchAxis}},
        {"image-slice", "[2, 1, 4, 4]", "10 to 17"}},
       {std::make_shared<ops::LstmGates>(false),
        {F32({2, 7}), F32({12, 6}), F32({12})},
@@ -82,7 +82,7 @@ std::vector<BadOp> BadOps() {
        {F32({2, 3, 4}), per_channel, per_channel, per_channel, per_channel},
        {"batch-norm", "[2, 3, 4]", "[N, C, H, W]"}},
       {std::make_shared<ops::Relu>(),
-       {{{2, 3}, DType::kU8, true}},
+       {{{2, 3}, DType::kU8, kBatchAxis}},
        {"relu", "[2, 3]", "u8"}},
       {std::make_shared<ops::MaxPool>(wide),
        {F32({2, 3, 4, 4})},
@@ -104,7 +104,7 @@ std::vector<BadOp> BadOps() {
        {F32({2, 4})},
        {"reshape", "[2, 4]", "[2, 5]"}},
       {std::make_shared<ops::SoftmaxCrossEntropy>(),
-       {F32({4, 10}), {{5}, DType::kI32, true}},
+       {F32({4, 10}), {{5}, DType::kI32, kBatchAxis}},
        {"softmax-cross-entropy", "[4, 10]", "[5]"}},
       {std::make_shared<optim::SgdUpdate>(SgdOptions{}),
        {F32({4}), F32({5})},

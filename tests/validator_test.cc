@@ -94,6 +94,15 @@ TEST_F(ValidatorTest, RefusesAnyBufferOfStateMovedOntoItsNeighbour) {
   }
 }
 
+TEST_F(ValidatorTest, RefusesAValueThatIsShorterThanItsAxis) {
+  Graph graph({{"images", parts_.graph.axes()[0].capacity + 1}});
+  for (const Value& v : parts_.graph.values()) {
+    graph.AddValue(v.name, v.spec, v.role, v.init);
+  }
+  parts_.graph = std::move(graph);
+  ExpectRefused("does not have the extent of its axis");
+}
+
 TEST_F(ValidatorTest, RefusesAValueOverwrittenBeforeItsLastRead) {
   // Both claim lives that do not meet, so that only the simulation can tell.
   // conv1's output is read again by the batch norm's gradient.

@@ -44,4 +44,18 @@ std::vector<float> Values(int64_t n, uint32_t seed) {
   return values;
 }
 
+std::vector<double> WideValues(int64_t n, uint32_t seed) {
+  const std::vector<float> values = Values(n, seed);
+  return {values.begin(), values.end()};
+}
+
+std::vector<float> Rounded(const std::vector<double>& values) {
+  std::vector<float> rounded;
+  rounded.reserve(values.size());
+  for (const double value : values) {
+    rounded.push_back(static_cast<float>(value));
+  }
+  return rounded;
+}
+
 }  // namespace thimble::bench

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What bench_kernels times: cases (a kernel on a shape), each with one or more
-// sides that do the same work, and the work, from which a bound follows. One
-// source of this folder makes the cases of one kernel family from a file of
-// bench/shapes.
+// What bench_kernels times: cases (a kernel on a shape), each with our side,
+// those of peers that do the same work, and the work, from which a bound
+// follows. One source of this folder makes the cases of one kernel family from
+// files of bench/shapes.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ namespace thimble::bench {
 // What no implementation can do without.
 struct Work {
   double flops = 0;
+  double exps = 0;     // values of exp, or of functions that are made of one
   double read = 0;     // bytes
   double written = 0;  // bytes
   double tensors = 0;  // bytes of all of them; decides in which cache they are
@@ -30,7 +31,7 @@ class Side {
  public:
   virtual ~Side() = default;
   virtual void Run() = 0;
-  // Of the last Run, planar, to compare the sides with each other.
+  // Of all Runs so far, planar, to compare the sides with each other after one.
   virtual std::vector<float> Result() const = 0;
   // What a peer calls the kernel that it chose.
   virtual std::string Implementation() const { return ""; }
@@ -45,9 +46,20 @@ struct SideMaker {
 };
 
 struct Case {
-  std::string name;  // "matmul forward mlp 100x784->256"
+  std::string family;   // "matmul"
+  std::string pass;     // "forward"
+  std::string network;  // "mlp"
+  std::string shape;    // "100x784->256"
   Work work;
-  std::vector<SideMaker> sides;
+  std::vector<SideMaker> sides;  // ours first
+  // What the first Run of our side must give, by the family's scalar
+  // definition. Needed where there is no peer to compare with.
+  std::function<std::vector<float>()> definition = nullptr;
+
+  // "matmul forward mlp 100x784->256"
+  std::string Name() const {
+    return family + " " + pass + " " + network + " " + shape;
+  }
 };
 
 // One line of a shapes file: a network and its numbers.
@@ -63,10 +75,17 @@ std::vector<ShapeLine> ReadShapes(const std::string& name, size_t numbers);
 // `n` multiples of 1/128 in [-1, 1): the same for all sides of a case.
 std::vector<float> Values(int64_t n, uint32_t seed);
 
+// For definitions, which are computed in f64.
+std::vector<double> WideValues(int64_t n, uint32_t seed);
+std::vector<float> Rounded(const std::vector<double>& values);
+
 std::vector<Case> ElementwiseCases(ThreadPool* pool);
+std::vector<Case> ChannelCases(ThreadPool* pool);  // elementwise, by channels
+std::vector<Case> LstmCases(ThreadPool* pool);
 std::vector<Case> MatmulCases(ThreadPool* pool);
 std::vector<Case> NormCases(ThreadPool* pool);
 std::vector<Case> PoolCases(ThreadPool* pool);
+std::vector<Case> ShortcutCases(ThreadPool* pool);
 std::vector<Case> SoftmaxCases(ThreadPool* pool);
 std::vector<Case> UpdateCases(ThreadPool* pool);
 

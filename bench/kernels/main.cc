@@ -10,29 +10,24 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "exp_rate.h"
 #include "fma_peak.h"
 #include "kernels/cases.h"
+#include "kernels/options.h"
 #include "kernels/table.h"
+#include "kernels/target.h"
 #include "memory_traffic.h"
 
 namespace thimble::bench {
 namespace {
-
-struct Options {
-  int threads = 1;
-  bool quick = false;
-  std::string filter;  // only cases that match it; bounds always
-  std::vector<std::string> rest;
-};
 
 // The largest difference relative to the results' root mean square.
 double Difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -46,21 +41,26 @@ double Difference(const std::vector<float>& a, const std::vector<float>& b) {
   return worst / std::sqrt(square / static_cast<double>(a.size()));
 }
 
-// Before a case is timed, its sides are held against the first one.
-std::string Disagreement(const Case& c, Side& side) {
+// What a side's first run must give: for ours the definition, which is there
+// where no peer is; for a peer what ours gives. Empty: nothing is known.
+std::vector<float> Expected(const Case& c, size_t which) {
+  if (which == 0) return c.definition ? c.definition() : std::vector<float>();
+  const std::unique_ptr<Side> ours = c.sides[0].make();
+  ours->Run();
+  return ours->Result();
+}
+
+// Runs a side that has not run yet, and says how its result is wrong; empty
+// where it is right.
+std::string Disagreement(const Case& c, size_t which, Side& side) {
   constexpr double kTolerance = 1e-3;
-  std::unique_ptr<Side> first;
-  try {
-    first = c.sides[0].make();
-  } catch (const std::exception&) {
-    return "";  // its own benchmark tells
-  }
-  first->Run();
   side.Run();
-  const double difference = Difference(side.Result(), first->Result());
+  const std::vector<float> expected = Expected(c, which);
+  if (which == 0 && expected.empty()) return "";
+  const double difference = Difference(side.Result(), expected);
   if (difference < kTolerance) return "";
   return fmt::format("disagrees with {} by {:.3g} of the root mean square",
-                     c.sides[0].name, difference);
+                     which == 0 ? "the definition" : kOurs, difference);
 }
 
 void TimeSide(benchmark::State& state, const Case& c, size_t which) {
@@ -72,8 +72,8 @@ void TimeSide(benchmark::State& state, const Case& c, size_t which) {
     state.SkipWithError((kNotThere + std::string(error.what())).c_str());
     return;
   }
-  if (which > 0 && checked.insert(SideName(c, c.sides[which].name)).second) {
-    const std::string message = Disagreement(c, *side);
+  if (checked.insert(SideName(c, c.sides[which].name)).second) {
+    const std::string message = Disagreement(c, which, *side);
     if (!message.empty()) return state.SkipWithError(message.c_str());
   }
   side->Run();  // wakes the threads, brings the tensors into the caches
@@ -84,13 +84,12 @@ void TimeSide(benchmark::State& state, const Case& c, size_t which) {
   state.SetLabel(side->Implementation());
 }
 
-void TimeTraffic(benchmark::State& state, Traffic traffic, size_t bytes,
-                 ThreadPool* pool) {
-  TrafficRun run(traffic, bytes, pool);
-  run.Run();
+template <typename Bound>
+void TimeBound(benchmark::State& state, Bound bound) {
+  bound.Run();
   for (auto unused : state) {
     (void)unused;
-    run.Run();
+    bound.Run();
   }
 }
 
@@ -105,10 +104,12 @@ void Register(const std::vector<Case>& cases, const Options& options,
        {Traffic::kRead, Traffic::kWrite, Traffic::kCopy}) {
     for (const size_t bytes : kTrafficBytes) {
       add(BoundName(traffic, bytes), [=](benchmark::State& state) {
-        TimeTraffic(state, traffic, bytes, pool);
+        TimeBound(state, TrafficRun(traffic, bytes, pool));
       });
     }
   }
+  add(kExpBound,
+      [=](benchmark::State& state) { TimeBound(state, ExpRun(pool)); });
   for (const Case& c : cases) {
     for (size_t i = 0; i < c.sides.size(); ++i) {
       add(SideName(c, c.sides[i].name),
@@ -117,33 +118,12 @@ void Register(const std::vector<Case>& cases, const Options& options,
   }
 }
 
-bool Parse(int argc, char** argv, Options& options) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view name = argv[i];
-    if (name == "--quick") {
-      options.quick = true;
-    } else if (name.starts_with("--benchmark_")) {
-      options.rest.emplace_back(name);
-    } else if (i + 1 < argc && name == "--threads") {
-      options.threads = std::atoi(argv[++i]);
-    } else if (i + 1 < argc && name == "--only") {
-      options.filter = argv[++i];
-    } else {
-      return false;
-    }
-  }
-  return options.threads >= 1 && options.threads <= ThreadPool::kMaxThreads;
-}
-
 // Ours first, so that the user's own win.
 void InitializeGoogleBenchmark(const char* program, const Options& options) {
   std::vector<std::string> arguments = {
       program, "--benchmark_enable_random_interleaving=true",
-      fmt::format("--benchmark_repetitions={}", options.quick ? 2 : 9),
+      fmt::format("--benchmark_repetitions={}", options.quick ? 1 : 9),
       fmt::format("--benchmark_min_time={}", options.quick ? 0.002 : 0.05)};
-  if (!options.filter.empty()) {
-    arguments.push_back("--benchmark_filter=^bound |" + options.filter);
-  }
   arguments.insert(arguments.end(), options.rest.begin(), options.rest.end());
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -151,28 +131,49 @@ void InitializeGoogleBenchmark(const char* program, const Options& options) {
   benchmark::Initialize(&count, pointers.data());
 }
 
+std::vector<Case> AllCases(ThreadPool* pool) {
+  std::vector<Case> cases;
+  for (const auto& family :
+       {MatmulCases, NormCases, ElementwiseCases, ChannelCases, PoolCases,
+        SoftmaxCases, LstmCases, ShortcutCases, UpdateCases}) {
+    std::ranges::move(family(pool), std::back_inserter(cases));
+  }
+  return cases;
+}
+
 int Main(int argc, char** argv) {
   Options options;
-  if (!Parse(argc, argv, options)) {
-    fmt::print(stderr, "bad arguments; see bench/families --help\n");
+  const std::string wrong = Parse(argc, argv, options);
+  if (!wrong.empty()) {
+    fmt::print(stderr, "bench_kernels: {}; see bench/families --help\n", wrong);
     return 2;
   }
-  InitializeGoogleBenchmark(argv[0], options);
+  const Status cpu = kernels::CheckCpu();
+  if (!cpu.ok()) {
+    fmt::print(stderr, "bench_kernels: {}\n", cpu.message());
+    return 1;
+  }
   omp_set_num_threads(options.threads);
   auto pool = ThreadPool::Create(options.threads);
   if (!pool.ok()) {
-    fmt::print(stderr, "{}\n", pool.status().message());
+    fmt::print(stderr, "bench_kernels: {}\n", pool.status().message());
     return 1;
   }
-  std::vector<Case> cases;
-  for (const auto& family : {MatmulCases, NormCases, ElementwiseCases,
-                             PoolCases, SoftmaxCases, UpdateCases}) {
-    std::ranges::move(family(pool->get()), std::back_inserter(cases));
+  const std::vector<Case> cases = Chosen(AllCases(pool->get()), options);
+  if (cases.empty()) {
+    fmt::print(stderr,
+               "bench_kernels: --only {}: no case matches; names are "
+               "like 'matmul forward mlp 100x784->256'\n",
+               options.only);
+    return 2;
   }
+  InitializeGoogleBenchmark(argv[0], options);
   Register(cases, options, pool->get());
   const double peak =
       MeasureFmaPeak(options.quick ? 0.1 : 0.5) * options.threads;
-  Table table(cases, peak, /*cpu_time=*/options.threads == 1);
+  Table table(cases, {.threads = options.threads,
+                      .fma_peak = peak,
+                      .exps = ExpRun(pool->get()).exps()});
   benchmark::RunSpecifiedBenchmarks(&table);
   return table.failed() ? 1 : 0;
 }

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
+
+#include "kernels/target.h"
 
 namespace thimble::bench {
 namespace {
@@ -32,7 +35,7 @@ std::string BoundName(Traffic traffic, size_t bytes) {
 }
 
 std::string SideName(const Case& c, const std::string& side) {
-  return c.name + " / " + side;
+  return c.Name() + " / " + side;
 }
 
 bool Table::ReportContext(const Context&) { return true; }
@@ -48,8 +51,9 @@ void Table::ReportRuns(const std::vector<Run>& runs) {
     // One measurement, or the median of several.
     const bool is_one = run.run_type == Run::RT_Iteration;
     if (is_one ? run.repetitions > 1 : run.aggregate_name != "median") continue;
-    const double time =
-        cpu_time_ ? run.GetAdjustedCPUTime() : run.GetAdjustedRealTime();
+    // What one thread does takes the same CPU time on a busy machine.
+    const double time = machine_.threads == 1 ? run.GetAdjustedCPUTime()
+                                              : run.GetAdjustedRealTime();
     measured_[run.run_name.function_name] = {
         time / benchmark::GetTimeUnitMultiplier(run.time_unit),
         run.report_label};
@@ -57,8 +61,13 @@ void Table::ReportRuns(const std::vector<Run>& runs) {
 }
 
 void Table::PrintBounds() const {
-  fmt::print("FMA peak {:.1f} GFLOP/s; memory in GB/s, by size of the buffer\n",
-             fma_peak_);
+  fmt::print("The machine, {} thread{}, {}:\n", machine_.threads,
+             machine_.threads == 1 ? "" : "s",
+             kernels::TargetName(kernels::ActiveTarget()));
+  fmt::print(
+      "FMA peak {:.1f} GFLOP/s, exp {:.2f} G/s; memory in GB/s, by size "
+      "of the buffer:\n",
+      machine_.fma_peak, ExpsPerSecond() * 1e-9);
   fmt::print("{:>12} {:>8} {:>8} {:>8}\n", "KiB", "read", "write", "copy");
   for (const size_t bytes : kTrafficBytes) {
     fmt::print("{:>12}", bytes / 1024);
@@ -68,6 +77,11 @@ void Table::PrintBounds() const {
     }
     fmt::print("\n");
   }
+}
+
+double Table::ExpsPerSecond() const {
+  const auto at = measured_.find(kExpBound);
+  return at == measured_.end() ? 0 : machine_.exps / at->second.seconds;
 }
 
 double Table::BytesPerSecond(Traffic traffic, double tensors) const {
@@ -80,23 +94,30 @@ double Table::BytesPerSecond(Traffic traffic, double tensors) const {
   return static_cast<double>(bytes) / at->second.seconds;
 }
 
-double Table::BoundOf(const Work& work) const {
+double Table::MemorySeconds(const Work& work) const {
   const double copied = 2 * std::min(work.read, work.written);
   const std::pair<Traffic, double> parts[] = {
       {Traffic::kCopy, copied},
       {Traffic::kRead, work.read - copied / 2},
       {Traffic::kWrite, work.written - copied / 2}};
-  double memory = 0;
+  double seconds = 0;
   for (const auto& [traffic, bytes] : parts) {
     if (bytes <= 0) continue;
-    const double rate = BytesPerSecond(traffic, work.tensors);
-    if (rate <= 0) return 0;
-    memory += bytes / rate;
+    seconds += Ratio(bytes, BytesPerSecond(traffic, work.tensors));
   }
-  return std::max(memory, work.flops / (fma_peak_ * 1e9));
+  return seconds;
 }
 
-void Table::PrintCase(const Case& c) const {
+Table::Measured Table::BoundOf(const Work& work) const {
+  return std::max({Measured{MemorySeconds(work), "memory"},
+                   Measured{work.flops / (machine_.fma_peak * 1e9), "FMA"},
+                   Measured{Ratio(work.exps, ExpsPerSecond()), "exp"}},
+                  [](const Measured& a, const Measured& b) {
+                    return a.seconds < b.seconds;
+                  });
+}
+
+bool Table::PrintCase(const Case& c) const {
   double ours = 0;
   Measured peer;
   for (const SideMaker& side : c.sides) {
@@ -105,31 +126,45 @@ void Table::PrintCase(const Case& c) const {
     if (side.name == kOurs) {
       ours = at->second.seconds;
     } else if (peer.seconds == 0 || at->second.seconds < peer.seconds) {
-      peer = at->second;
-      peer.label = side.name + " " + peer.label;
+      peer = {at->second.seconds, side.name + " " + at->second.label};
     }
   }
-  const double bound = BoundOf(c.work);
-  fmt::print("{:<58} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {}\n", c.name,
-             Cell(ours * 1e6, 1), Cell(peer.seconds * 1e6, 1),
-             Cell(bound * 1e6, 1), Cell(Ratio(peer.seconds, ours), 2),
-             Cell(Ratio(bound, ours), 2), Cell(Ratio(bound, peer.seconds), 2),
-             peer.label);
+  const Measured bound = BoundOf(c.work);
+  const double of_peer = Ratio(peer.seconds, ours);
+  const double of_bound = Ratio(bound.seconds, ours);
+  const double standing = peer.seconds > 0 ? of_peer : of_bound;
+  const bool is_slow = ours > 0 && standing > 0 && standing < kWanted;
+  fmt::print(
+      "{:<12}{:<17}{:<19}{:<24}{:>10}{:>10}{:>10}{:>8}{:>8} {} {:<7}{}\n",
+      c.family, c.pass, c.network, c.shape, Cell(ours * 1e3, 4),
+      Cell(peer.seconds * 1e3, 4), Cell(bound.seconds * 1e3, 4),
+      Cell(of_peer, 2), Cell(of_bound, 2), is_slow ? '*' : ' ', bound.label,
+      peer.label);
+  return !is_slow;
 }
 
 void Table::Finalize() {
   PrintBounds();
-  fmt::print("\n{:<58} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {}\n",
-             "microseconds, and ratios of speeds", "ours", "peer", "bound",
-             "to peer", "to bnd", "peer's", "the fastest peer");
+  fmt::print(
+      "\nTimes in ms. of peer: the peer's time over ours, above 1 we are "
+      "faster.\nof bound: the bound's time over ours, 1 is all that the "
+      "machine can do.\n*: below {} of the peer, or of the bound where there "
+      "is no peer.\n\n",
+      kWanted);
+  fmt::print("{:<12}{:<17}{:<19}{:<24}{:>10}{:>10}{:>10}{:>8}{:>8}   {:<7}{}\n",
+             "family", "pass", "network", "shape", "ours", "peer", "bound",
+             "of peer", "of bnd", "bound", "the fastest peer");
+  int printed = 0, slow = 0;
   for (const Case& c : cases_) {
     const bool is_measured =
-        c.sides.empty() ||
         std::ranges::any_of(c.sides, [&](const SideMaker& side) {
           return measured_.contains(SideName(c, side.name));
         });
-    if (is_measured) PrintCase(c);
+    if (!is_measured) continue;
+    ++printed;
+    if (!PrintCase(c)) ++slow;
   }
+  fmt::print("\n{} of {} below {}.\n", slow, printed, kWanted);
 }
 
 }  // namespace thimble::bench

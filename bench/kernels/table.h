@@ -7,8 +7,10 @@
 
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cases.h"
@@ -19,11 +21,14 @@ namespace thimble::bench {
 // Buffers, by size, for which the bounds of memory are measured: a case is held
 // against those of its own size, so that a tensor that stays in a cache is
 // compared with what that cache gives.
-inline constexpr size_t kTrafficBytes[] = {size_t{1} << 18, size_t{1} << 20,
-                                           size_t{1} << 22, size_t{1} << 24,
-                                           size_t{1} << 26, size_t{1} << 28};
+inline constexpr auto kTrafficBytes = [] {
+  std::array<size_t, 14> sizes{};
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = size_t{1} << (15 + i);
+  return sizes;
+}();
 
-// Names of benchmarks: of a bound, and of a side of a case.
+// Names of benchmarks: of bounds, and of a side of a case.
+inline constexpr char kExpBound[] = "bound exp";
 std::string BoundName(Traffic traffic, size_t bytes);
 std::string SideName(const Case& c, const std::string& side);
 
@@ -31,12 +36,20 @@ std::string SideName(const Case& c, const std::string& side);
 // no failure.
 inline constexpr char kNotThere[] = "not there: ";
 
+// Below this share of its peer, or of its bound where it has none, a case is
+// marked.
+inline constexpr double kWanted = 0.7;
+
 class Table final : public benchmark::BenchmarkReporter {
  public:
-  // `fma_peak`: GFLOP/s of all threads. With `cpu_time` the time that counts is
-  // the thread's own.
-  Table(std::vector<Case> cases, double fma_peak, bool cpu_time)
-      : cases_(std::move(cases)), fma_peak_(fma_peak), cpu_time_(cpu_time) {}
+  struct Machine {
+    int threads;
+    double fma_peak;  // GFLOP/s of all threads
+    double exps;      // of one run of kExpBound
+  };
+
+  Table(std::vector<Case> cases, const Machine& machine)
+      : cases_(std::move(cases)), machine_(machine) {}
 
   bool ReportContext(const Context& context) override;
   void ReportRuns(const std::vector<Run>& runs) override;
@@ -52,14 +65,16 @@ class Table final : public benchmark::BenchmarkReporter {
   };
 
   void PrintBounds() const;
-  void PrintCase(const Case& c) const;
-  // Seconds of the bound; 0 where it was not measured.
-  double BoundOf(const Work& work) const;
+  // Whether it is as fast as wanted.
+  bool PrintCase(const Case& c) const;
+  // Seconds, and what takes them; 0 where it was not measured.
+  Measured BoundOf(const Work& work) const;
+  double MemorySeconds(const Work& work) const;
   double BytesPerSecond(Traffic traffic, double tensors) const;
+  double ExpsPerSecond() const;
 
   std::vector<Case> cases_;
-  double fma_peak_;
-  bool cpu_time_;
+  Machine machine_;
   bool failed_ = false;
   std::map<std::string, Measured> measured_;  // by the benchmark's name
 };

@@ -7,9 +7,10 @@
 
 namespace thimble {
 
-// The CPUs that the scheduler may put this process on (taskset, cpusets), or
-// fewer where a cgroup, its own or a parent, has a quota of CPU time (`docker
-// run --cpus 1.5` gives 2). At least 1. `root` stands in for / in tests.
+// The number of CPUs that the scheduler may put this process on (taskset,
+// cpusets). It is fewer where the process's cgroup, or a parent of it, has a
+// quota of CPU time: `docker run --cpus 1.5` gives 2. At least 1. `root` stands
+// in for / in tests.
 int UsableCpus(const std::string& root = "");
 
 }  // namespace thimble

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graph: values (shape, dtype, role) and the ops between them, in the order in
-// which they were added, which is a topological one. It knows no memory:
+// Graph: values (shape, storage, role) and the ops between them, in the order
+// in which they were added, which is a topological one. It knows no memory:
 // offsets come from a Plan. Networks are built with Network
 // (thimble/network.h); what an op is stands in src/graph/op.h. Not thread-safe
 // while it is being built.
@@ -13,9 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "thimble/dtype.h"
+#include "thimble/axis.h"
 #include "thimble/shape.h"
 #include "thimble/status.h"
+#include "thimble/storage.h"
 
 namespace thimble {
 
@@ -57,11 +58,13 @@ struct Init {
 
 struct ValueSpec {
   Shape shape;
-  DType dtype = DType::kF32;
-  // The leading extent is a capacity: a run may use fewer.
-  bool batched = false;
+  Storage storage;
+  // The axis that the leading extent counts along, if any: a run may use fewer.
+  AxisId axis = {};
 
-  size_t bytes() const { return BytesFor(dtype, shape.elements()); }
+  // Elements that are kept, which is what work is counted by.
+  int64_t kept() const { return storage.Kept(shape.elements()); }
+  size_t bytes() const { return storage.Bytes(shape.elements()); }
 };
 
 struct Value {
@@ -81,6 +84,14 @@ struct Op {
 
 class Graph {
  public:
+  Graph() = default;
+  // REQUIRES: at most kMaxAxes.
+  explicit Graph(std::vector<Axis> axes);
+
+  // REQUIRES: there are fewer than kMaxAxes.
+  AxisId AddAxis(std::string name, int64_t capacity);
+  std::span<const Axis> axes() const { return axes_; }
+
   ValueId AddValue(std::string name, const ValueSpec& spec, Role role,
                    Init init = {});
 
@@ -109,23 +120,39 @@ class Graph {
   std::string ToText() const;
 
  private:
+  std::vector<Axis> axes_;
   std::vector<Value> values_;
   std::vector<Op> ops_;
 };
 
-// A network with its ends named: what a trainer feeds and reads. Made by
-// Network::Finish or BuildModel.
+// A value under the name by which the outside knows it. Its shape and storage
+// are the graph's.
+struct End {
+  std::string name;
+  ValueId value;
+};
+
+inline constexpr size_t kMaxMetrics = 4;
+
+// What a trainer writes and reads.
+struct Ends {
+  std::vector<End> feeds;    // written before a pass
+  std::vector<End> outputs;  // to be read after an evaluation
+  ValueId loss;              // f32 [1], the mean over what a pass was fed
+  // i32 or f32 [1], at most kMaxMetrics: sums over what a pass was fed, to be
+  // told as means.
+  std::vector<End> metrics;
+};
+
+// A network with its ends named. Made by Network::Finish or BuildModel.
 struct Model {
   std::string name;
   Graph graph;
-  ValueId images;      // u8 [N, C, H, W]; N is the batch capacity
-  ValueId labels;      // i32 [N]
-  ValueId logits;      // f32 [N, K]
-  ValueId loss;        // f32 [1], mean over the batch
-  ValueId correct;     // i32 [1], rows whose largest logit is the label's
+  Ends ends;
   double dropout = 0;  // the largest rate of its dropouts
 
-  int64_t batch() const { return graph.value(images).spec.shape[0]; }
+  // Along the first axis.
+  int64_t batch() const { return graph.axes()[kBatchAxis.index()].capacity; }
 };
 
 }  // namespace thimble

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The networks that come with Thimble, by name.
+// The networks that come with Thimble, by name (docs/models.md). Pure
+// functions, safe from every thread.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,16 @@ namespace thimble {
 
 struct ModelOptions {
   int64_t batch = 100;
-  ImageLayer images;  // what the data set holds
+  ImageLayer images;  // as the data set has them
   int64_t classes = 10;
-  // Rate of the dropouts: before the last layer of mlp and cnn, between the
-  // convolutions of each block of wrn-D-K. 0: none. Other models refuse it.
+  // The share of values that dropouts drop in training; 0 builds none. They
+  // stand before the last layer of mlp and cnn, and between the convolutions of
+  // each block of wrn-D-K. Other models refuse it.
   double dropout = 0;
 };
 
-// `name` is one of ModelNames(), or follows the pattern of one (wrn-28-2).
-// Unknown names are refused with the list.
+// `name` is one of ModelNames(), or follows the pattern of one: wrn-28-2
+// follows wrn-D-K. An unknown name is an error that lists the known ones.
 Result<Model> BuildModel(const std::string& name, const ModelOptions& options);
 
 struct ModelName {
@@ -33,7 +35,7 @@ struct ModelName {
 };
 std::vector<ModelName> ModelNames();
 
-// Settings that train a model well, and the images that it is meant for.
+// Settings that train a model well, and the images that it is made for.
 struct TrainingPreset {
   ImageLayer images;
   int64_t classes = 10;
@@ -42,7 +44,7 @@ struct TrainingPreset {
   int64_t epochs = 10;
   int64_t warmup_steps = 0;
 };
-// The default one for a name that BuildModel does not know.
+// For a name that BuildModel does not know: the defaults above.
 TrainingPreset PresetOf(const std::string& name);
 
 }  // namespace thimble

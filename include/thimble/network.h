@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Network: builds a Model layer by layer. A layer that does not fit is
-// remembered, later calls do nothing, and Finish returns the first error, so
-// that a network can be written down without checks between the lines:
+// Network: builds a Model layer by layer. A network can be written down without
+// checks between the lines: the first layer that does not fit is remembered,
+// later calls do nothing, and Finish returns the error. One thread at a time.
 //
 //   Network net("mine", /*batch=*/32);
 //   ValueId x = net.Images({.channels = 1, .height = 28, .width = 28});
-//   x = net.Relu(net.BatchNorm("bn1", net.Conv2d("conv1", x, {.channels =
-//   8}))); x = net.Linear("head", net.GlobalAveragePool(x), 10); Result<Model>
-//   model = net.Finish(x);
+//   x = net.Conv2d("conv1", x, {.channels = 8});
+//   x = net.Relu(net.BatchNorm("bn1", x));
+//   x = net.Linear("head", net.GlobalAveragePool(x), 10);
+//   Result<Model> model = net.Finish(x);
+//
+// What each layer computes stands in docs/ops/README.md.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +29,14 @@ struct ImageLayer {
   int64_t channels = 1;
   int64_t height = 28;
   int64_t width = 28;
-  // Bytes become (x − mean) / stddev, all three in 0 … 255; one per channel, or
-  // one for all.
+  // A byte x becomes (x − mean) / stddev; all three are in units of 0 … 255.
+  // One entry per channel, or one for all of them.
   std::vector<float> mean = {127.5f};
   std::vector<float> stddev = {127.5f};
 };
 
 struct ConvLayer {
-  int64_t channels = 1;  // out
+  int64_t channels = 1;  // of the output
   int64_t kernel = 3;
   int64_t stride = 1;
   int64_t padding = 1;
@@ -45,33 +48,37 @@ struct PoolLayer {
   int64_t padding = 0;
 };
 
-// What the steps of an LSTM layer share.
+// The weights of an LSTM layer. All its steps share them.
 struct LstmWeights {
   ValueId weight_x, weight_h, bias;
 };
 
-// What one step hands to the next. Not valid before the first one: zeros.
+// What one step of an LSTM layer hands to the next. Before the first step both
+// ids are invalid, which stands for zeros.
 struct LstmState {
   ValueId h, c;
 };
 
 class Network {
  public:
-  // `batch` is a capacity: a step may hold fewer images.
+  // `batch` is the most images that a step may hold; it may hold fewer.
   Network(std::string name, int64_t batch);
 
-  // The network's input: bytes, normalised to f32. Call it once, first.
+  // The network's input: images as bytes. Returns them normalised, as f32. Call
+  // it once, first.
   ValueId Images(const ImageLayer& layer);
-  // The same, to be read as a sequence: `steps` parts of equal length of each
-  // image's bytes, channel by channel and row by row. Call it once, first,
-  // instead of Images. Returns that length.
+  // The network's input, to be read as a sequence: each image's bytes, channel
+  // by channel and row by row, are cut into `steps` parts of equal length.
+  // Returns that length. Call it once, first, instead of Images.
   int64_t ImageSequence(const ImageLayer& layer, int64_t steps);
-  // Part `step`, from 0, of all images: rows, normalised to f32.
+  // Part `step` (from 0) of every image, one row per image, normalised to f32.
   ValueId SequenceStep(int64_t step);
 
-  // Parameters are named "<name>.weight" and so on; names must be unique, and
-  // UTF-8, as the network's own.
-  // Convolutions have no bias and start He-normal by fan-out.
+  // In all layers below, parameters are named "<name>.weight" and so on. Names
+  // must be unique and UTF-8, and so must the network's own.
+
+  // A convolution without bias. Weights start normal with the variance of He et
+  // al. by fan-out.
   ValueId Conv2d(const std::string& name, ValueId x, const ConvLayer& layer);
   // Weights start uniform in ±1/sqrt(in), the bias at 0.
   ValueId Linear(const std::string& name, ValueId x, int64_t features,
@@ -80,26 +87,28 @@ class Network {
   ValueId BatchNorm(const std::string& name, ValueId x, float epsilon = 1e-5f,
                     float momentum = 0.1f);
   ValueId Relu(ValueId x);
-  // In training, drops a share `rate` in [0, 1) of the values by chance and
-  // scales the others by 1 / (1 − rate); in evaluation, and with rate 0, x as
-  // it is.
+  // In training, a share `rate` in [0, 1) of the values becomes 0 by chance,
+  // and the others are scaled by 1 / (1 − rate). In evaluation, and with rate
+  // 0, values stay as they are.
   ValueId Dropout(ValueId x, double rate);
   ValueId MaxPool(ValueId x, const PoolLayer& layer = {});
   ValueId AveragePool(ValueId x, const PoolLayer& layer = {});
   ValueId GlobalAveragePool(ValueId x);
   ValueId Add(ValueId a, ValueId b);
-  // The identity across a change of shape: every stride-th row and column, then
-  // channels of zeros up to `channels`.
+  // The identity across a change of shape: takes every stride-th row and column
+  // of x, and adds channels of zeros up to `channels`.
   ValueId Shortcut(ValueId x, int64_t channels, int64_t stride);
   ValueId Flatten(ValueId x);
 
   // Weights start uniform in ±1/sqrt(hidden), the bias at 0.
   LstmWeights Lstm(const std::string& name, int64_t features, int64_t hidden);
-  // One step on rows x; `before` is what the step before gave, or {}.
+  // One step on the rows of x. `before` is what the step before returned, or {}
+  // for the first one.
   LstmState LstmStep(const std::string& name, ValueId x,
                      const LstmWeights& weights, const LstmState& before);
 
-  // Adds labels and the softmax cross-entropy of `logits` [N, classes].
+  // Ends the network: adds labels as an input and the softmax cross-entropy of
+  // `logits` [N, classes] as the loss. Returns the model, or the first error.
   Result<Model> Finish(ValueId logits);
 
  private:
@@ -121,6 +130,7 @@ class Network {
   bool Usable(ValueId x);
 
   Model model_;
+  ValueId images_;
   int64_t batch_;
   // One per channel of the images: y = x * scale + shift.
   std::vector<float> image_scale_, image_shift_;

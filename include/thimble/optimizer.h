@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizer: what is kept for each parameter beside its gradient, and the op
-// that updates the parameter with both. A plan has one; each is a file of its
-// own in src/optim. Immutable, freely shared between plans and threads.
+// Optimizer: says what is kept for each parameter beside its gradient, and
+// which op updates the parameter with both. A plan has one optimizer.
+// Immutable, freely shared between plans and threads.
 #pragma once
 
 #include <map>
@@ -21,27 +21,31 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   virtual std::string_view name() const = 0;
-  // Whether its settings are possible; says what to change.
+  // An error that says what to change, if its settings are not possible.
   virtual Status Check() const = 0;
 
-  // One piece of state for a parameter. It lives as long as the parameter and
-  // goes to checkpoints under "<parameter>.<name>".
+  // One piece of state for a parameter. It is kept from step to step, as the
+  // parameter is, and goes to checkpoints as "<parameter>.<name>".
   struct State {
     std::string_view name;
     ValueSpec spec;
     Init init;
   };
   virtual std::vector<State> StateOf(const ValueSpec& parameter) const = 0;
-  // Reads the parameter, its gradient and the state, in this order, and changes
-  // parameter and state where they lie.
+  // The op that makes an update. Its inputs are the parameter, its gradient and
+  // the state, in this order. It changes parameter and state where they lie.
   virtual std::shared_ptr<const OpDef> UpdateOp() const = 0;
 
-  // Name and value of everything that decides bits, for checkpoints.
+  // Name and value of every setting that decides bits. Checkpoints hold them: a
+  // run is resumed with the same settings only.
   virtual std::map<std::string, std::string> Settings() const = 0;
 };
 
-// g += weight_decay * w; v = momentum * v + g; w −= rate * (nesterov ?
-// g + momentum * v : v). With momentum 0 no velocity is stored.
+// Stochastic gradient descent. For a parameter w, gradient g and velocity v:
+//   g = g + weight_decay * w
+//   v = momentum * v + g
+//   w = w − rate * (nesterov ? g + momentum * v : v)
+// With momentum 0 no velocity is stored.
 struct SgdOptions {
   float momentum = 0.9f;
   float weight_decay = 0.0f;

@@ -86,11 +86,6 @@ struct ScheduledOp {
   bool recompute = false;           // repeats an op of the forward pass
 };
 
-// What the trainer feeds and reads, as values of the executable graph.
-struct PhaseEnds {
-  ValueId images, labels, logits, loss, correct;
-};
-
 struct ParameterState {
   ValueId parameter;
   ValueId gradient;            // invalid where the loss does not depend on it
@@ -114,8 +109,8 @@ struct PlanParts {
   PlanOptions options;
   int64_t batch = 0;
   int64_t microbatch = 0;
-  double dropout = 0;  // see Model
-  PhaseEnds train, evaluate;
+  double dropout = 0;    // see Model
+  Ends train, evaluate;  // as values of the executable graph
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;  // running ones: saved with the parameters
   std::vector<ScheduledOp> schedule;
@@ -147,8 +142,8 @@ class Plan {
   double dropout() const { return parts_.dropout; }
   // Passes of a full step.
   int64_t microbatches() const { return parts_.batch / parts_.microbatch; }
-  const PhaseEnds& train_ends() const { return parts_.train; }
-  const PhaseEnds& evaluate_ends() const { return parts_.evaluate; }
+  const Ends& train_ends() const { return parts_.train; }
+  const Ends& evaluate_ends() const { return parts_.evaluate; }
   const Optimizer& optimizer() const { return *parts_.options.optimizer; }
   std::span<const ParameterState> parameters() const {
     return parts_.parameters;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PlanSearch: a planning call that can be asked for more than its plan: the
-// trade-offs next to it, and why nothing fits. What was built to find the plan
-// is kept, and the answers are read from it. MakePlan (thimble/plan.h) is the
-// short form for those who want the plan alone. A search belongs to one thread
-// at a time.
+// PlanSearch: a planning call that can be asked for more than its plan. It also
+// gives the trade-offs next to the plan, and, where no plan fits the budget,
+// the reason. What was built to find the plan is kept, and the answers are read
+// from it. MakePlan (thimble/plan.h) is the short form for those who want the
+// plan alone. A search belongs to one thread at a time.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace thimble {
 
 // Another plan of the same model, with other bytes and other work.
 struct TradeOff {
-  PlanOptions options;  // MakePlan gives it
+  PlanOptions options;  // with these, MakePlan gives it
   size_t arena_bytes = 0;
   int64_t flops_step = 0;
 };
@@ -30,15 +30,16 @@ struct TradeOff {
 // One change of the options that may take fewer bytes.
 enum class Freedom : uint8_t {
   kOneThread,      // threads = 1: scratch is planned per thread
-  kRecomputation,  // checkpoint = "auto" in place of a strategy by name
+  kRecomputation,  // recompute = "auto" in place of a strategy by name
   kMicrobatch,     // allow_microbatch, in place of a microbatch if one is given
   kOneImage,       // microbatch = 1 in evaluation, which gives the same results
 };
 
-// What a freedom, alone, comes down to. Planned, not estimated.
+// The fewest bytes that one freedom alone can reach. Planned, not estimated.
 struct Reach {
   Freedom freedom = Freedom::kOneThread;
-  PlanOptions options;  // MakePlan gives it: their budget is `arena_bytes`
+  // With these, MakePlan gives that plan. Their budget is `arena_bytes`.
+  PlanOptions options;
   size_t arena_bytes = 0;
   int64_t microbatch = 0;
 };
@@ -54,45 +55,47 @@ struct Refusal {
   uint64_t budget = 0;
   std::string peak_op;                      // where most of its bytes are live
   std::array<size_t, kRoles> peak_bytes{};  // by role, there
-  // In the order of Freedom: what the options fix and could leave open. One
-  // thread and microbatches are left out where they take no fewer bytes.
+  // What the options fix and could leave open, in the order of Freedom. One
+  // thread and microbatches are left out if they take no fewer bytes.
   std::vector<Reach> reaches;
-  // PlanOptions::two_pass might. To know would take several times as long.
+  // Whether PlanOptions::two_pass might take fewer bytes. To know for sure
+  // would take several times as long.
   bool two_passes_may_help = false;
 };
 
-// What is needed, what there is and where the peak stands, as a sentence; then
-// the smallest budget that works, without a full stop: whoever prints it goes
-// on with the reaches, in words that its reader can use.
+// The refusal in words: what is needed, what there is and where the peak
+// stands, then the smallest budget that works. It ends without a full stop, so
+// that whoever prints it can go on with the reaches, in words that its reader
+// can use.
 std::string NeedText(const Refusal& refusal);
 
 class PlanSearch {
  public:
-  // Fails where the options are impossible. A budget that is too small is no
-  // failure here.
+  // Fails if the options are impossible. A budget that is too small is no
+  // failure here: see fits().
   static Result<PlanSearch> Create(const Model& model,
                                    const PlanOptions& options);
   PlanSearch(PlanSearch&& other) noexcept;
   PlanSearch& operator=(PlanSearch&& other) noexcept;
   ~PlanSearch();
 
-  // The plan that keeps the budget. Where none does, the one that takes the
-  // fewest bytes of those that the options allow.
+  // The plan that keeps the budget. If none does, the one that takes the fewest
+  // bytes of those that the options allow.
   const Plan& plan() const;
   bool fits() const;
 
-  // The plan alone; everything else is given back.
+  // Gives the plan away and frees everything else.
   Plan Take() &&;
 
-  // Up to three plans next to plan(), a step apart that is worth it: fewer
-  // bytes for more work, and less work for more bytes. In the order of their
-  // bytes. At the same microbatch, so results do not depend on which one is
-  // taken.
+  // Up to three plans near plan(): some with fewer bytes for more work, some
+  // with less work for more bytes, each far enough away to be worth it. In the
+  // order of their bytes. All have the microbatch of plan(), so results do not
+  // depend on which one is taken.
   std::vector<TradeOff> TradeOffs();
 
   // REQUIRES: !fits().
   Refusal Explain();
-  // The same in words, as an error; Ok where the plan fits.
+  // The same in words, as an error. Ok if the plan fits.
   Status CheckBudget();
 
  private:

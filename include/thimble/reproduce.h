@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Figures and tables of the two papers that Thimble builds on, beside ours:
-// what the papers print, what their rule counts for our networks, and what our
-// plans really allocate. Nothing is trained. The papers' numbers are constants
-// with their source (src/reproduce/printed.h); ours are computed at each call.
-// Pure functions, safe from every thread.
+// Figures and tables of the two papers that Thimble builds on, with three kinds
+// of numbers side by side: what the papers print, what their rule counts for
+// our networks, and what our plans really allocate. Nothing is trained. The
+// papers' numbers are constants; ours are computed at each call. Pure functions
+// but for the file that WriteReproductionSvg writes; safe from every thread.
 #pragma once
 
 #include <functional>
@@ -21,28 +21,29 @@ namespace thimble {
 struct ReproduceOptions {
   // Smaller networks than the paper's, where planning those takes long.
   bool quick = false;
-  // Leave out what only training can tell. Tables with accuracies need it.
+  // Leave out what only training can tell. Tables with accuracies are refused
+  // without it.
   bool memory_only = false;
-  int threads = 2;  // workspace is planned for each
-  // Told what is planned next; may be empty.
+  int threads = 2;  // that scratch is planned for
+  // Called with what is planned next. May be empty.
   std::function<void(const std::string&)> progress;
 };
 
 struct ReproductionColumn {
   std::string head;      // with its unit
-  int decimals = 2;      // in text; CSV has six, for MB that is every byte
-  bool is_drawn = true;  // as bars, where the drawing has bars
+  int decimals = 2;      // in text. CSV has six: for MB that is every byte
+  bool is_drawn = true;  // as bars, if the drawing has bars
 };
 
 struct ReproductionRow {
   std::string label;
-  // One per column; none where the paper prints nothing or nothing can be
-  // computed. Notes say why.
+  // One per column. None if the paper prints no number there, or none can be
+  // computed; a note says why.
   std::vector<std::optional<double>> cells;
   std::vector<size_t> notes;  // indices into Reproduction::notes
 };
 
-// A line of a drawing with two axes.
+// A line in a drawing with two axes.
 struct ReproductionLine {
   std::string name;
   std::vector<std::pair<double, double>> points;
@@ -55,7 +56,8 @@ struct Reproduction {
   std::vector<ReproductionColumn> columns;
   std::vector<ReproductionRow> rows;
   std::vector<std::string> notes;
-  // Without lines, the drawing has a group of bars for each row.
+  // The drawing has these lines. If there are none, it has a group of bars for
+  // each row.
   std::string x_axis, y_axis;
   std::vector<ReproductionLine> lines;
 };
@@ -66,18 +68,19 @@ struct ReproductionName {
 };
 std::vector<ReproductionName> ReproductionNames();
 
-// Unknown names are refused with the list.
+// An unknown name is an error that lists the known ones.
 Result<Reproduction> Reproduce(const std::string& name,
                                const ReproduceOptions& options);
 
 // A table with its notes below.
 std::string ReproductionText(const Reproduction& reproduction);
-// A line of heads, then one per row; the notes' numbers in the last field.
+// Comma-separated values: a line of heads, then a line per row. The last field
+// has the numbers of the row's notes.
 std::string ReproductionCsv(const Reproduction& reproduction);
-// One self-contained SVG document.
+// One SVG document that needs nothing else.
 std::string ReproductionSvg(const Reproduction& reproduction);
-// The same into a file, whole or not at all. A name that stands for a link, a
-// folder or a device is refused.
+// Writes the drawing into a file, whole or not at all. A name that stands for a
+// link, a folder or a device is refused.
 Status WriteReproductionSvg(const Reproduction& reproduction,
                             const std::string& path);
 

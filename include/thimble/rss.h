@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernel says this process holds. Reads /proc without allocating, so
-// it may be called between training steps.
+// RSS, the resident set size: the bytes of this process that are in memory, as
+// the kernel counts them. Read from /proc without allocating, so it may be
+// asked for between training steps. Safe from every thread.
 #pragma once
 
 #include <cstdint>
 
 namespace thimble {
 
-// Resident bytes now; 0 where /proc is not available.
+// Resident bytes now. 0 if there is no /proc.
 int64_t CurrentRssBytes();
 
-// Largest resident size since start or since the last ResetPeakRss.
+// The most resident bytes since the start, or since the last ResetPeakRss.
 int64_t PeakRssBytes();
 
-// Starts PeakRssBytes afresh. Returns false where the kernel does not allow it.
+// Makes PeakRssBytes begin anew. False if the kernel does not allow it.
 bool ResetPeakRss();
 
-// Gives heap that is free back to the kernel, where the C library can: planning
-// a network of a thousand layers takes more than its training step.
+// Gives free heap back to the kernel, if the C library can do that. Worth it
+// after planning: for a network of a thousand layers, planning takes more
+// memory than a training step.
 void ReturnFreeHeap();
 
 }  // namespace thimble

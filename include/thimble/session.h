@@ -5,6 +5,7 @@
 // allocates. One thread at a time may use a session.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,16 +24,10 @@ struct SessionOptions {
 };
 
 // What a pass over one microbatch says.
-struct BatchResult {
-  float loss = 0.0f;    // mean over its rows
-  int64_t correct = 0;  // rows classified right
-};
-
-// A part of a step: rows [first, first + count) of `images`.
-struct Microbatch {
-  int64_t first = 0;
-  int64_t count = 0;
-  int64_t images = 0;
+struct PassResult {
+  float loss = 0.0f;  // the mean over what it was fed
+  // Sums over what it was fed, in the order of Ends::metrics.
+  std::array<double, kMaxMetrics> metrics{};
 };
 
 // What became of a step at its update.
@@ -65,39 +60,62 @@ class Session {
   // state needs this.
   void GoOnAfter(uint64_t seed, uint64_t steps);
 
-  // Where the caller puts a microbatch before Differentiate or Evaluate: images
-  // row by row, and labels in [0, classes).
-  std::span<uint8_t> train_images();
-  std::span<int32_t> train_labels();
-  std::span<uint8_t> evaluate_images();
-  std::span<int32_t> evaluate_labels();
+  // Where the caller puts a microbatch before Differentiate or Evaluate: the
+  // feed of this name in plan().train_ends() or evaluate_ends(). REQUIRES:
+  // there is one, and T is how it is stored.
+  template <typename T>
+  std::span<T> TrainFeed(std::string_view name) {
+    return Elements<T>(FeedNamed(plan().train_ends(), name));
+  }
+  template <typename T>
+  std::span<T> EvaluateFeed(std::string_view name) {
+    return Elements<T>(FeedNamed(plan().evaluate_ends(), name));
+  }
 
-  // Forward and backward on the rows that were put there. The part that is
-  // first in its step overwrites the gradients, the others add to them; after
-  // the last one they are those of the mean loss over the step's images, until
-  // Update, if nothing else is run or written in between but the images and
-  // labels of the next part. REQUIRES: 1 <= part.count <= plan().microbatch(),
-  // parts in order, and several of them only where plan().microbatches() > 1.
-  BatchResult Differentiate(const Microbatch& part);
-  // A step of one part: the first `count` rows.
-  BatchResult Differentiate(int64_t count) {
-    return Differentiate({.first = 0, .count = count, .images = count});
+  // Forward and backward on what was put there, of which `parts` says how much
+  // that is along each axis. The part that is first in its step overwrites the
+  // gradients, the others add to them; after the last one they are those of the
+  // mean loss over the step, until Update, if nothing else is run or written in
+  // between but the feeds of the next part. REQUIRES: at least 1 and at most
+  // the capacity of each axis, parts in order, and several of them only where
+  // plan().microbatches() > 1.
+  PassResult Differentiate(const AxisParts& parts);
+  // For a graph with one axis: a part of a step,
+  PassResult Differentiate(const AxisPart& part) {
+    return Differentiate(AxisParts{part});
+  }
+  // and a step of one part, the first `count` rows.
+  PassResult Differentiate(int64_t count) {
+    return Differentiate({.first = 0, .count = count, .total = count});
   }
   // Applies the gradients and commits running statistics, or does neither.
   StepOutcome Update(float learning_rate);
   // Both, for a step of one part.
-  BatchResult TrainStep(int64_t count, float learning_rate);
-  // Forward with running statistics. REQUIRES: 1 <= count <=
-  // plan().microbatch().
-  BatchResult Evaluate(int64_t count);
+  PassResult TrainStep(int64_t count, float learning_rate);
+  // Forward with running statistics. REQUIRES: as for Differentiate.
+  PassResult Evaluate(const AxisParts& parts);
+  // For a graph with one axis: the first `count` rows.
+  PassResult Evaluate(int64_t count) {
+    return Evaluate(
+        AxisParts{AxisPart{.first = 0, .count = count, .total = count}});
+  }
 
   // The bytes of a value of plan().graph(); meaningful while it lives.
   std::span<std::byte> Bytes(ValueId value);
-  // REQUIRES: the value is f32.
-  std::span<float> Floats(ValueId value);
+  // REQUIRES: T (float, int32_t, uint8_t) is how the value is stored.
+  template <typename T>
+  std::span<T> Elements(ValueId value) {
+    CheckStored(value, DTypeOf<T>());
+    const std::span<std::byte> bytes = Bytes(value);
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  std::span<float> Floats(ValueId value) { return Elements<float>(value); }
 
  private:
   struct Impl;
+  static ValueId FeedNamed(const Ends& ends, std::string_view name);
+  void CheckStored(ValueId value, DType dtype) const;
+  PassResult ResultOf(const Ends& ends);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Shape: up to five extents, held inline so that copying one never allocates.
-// The leading extent of a batched value is a capacity (docs/glossary.md).
+// The leading extent of a value may be a capacity (thimble/axis.h).
 #pragma once
 
 #include <array>
@@ -27,6 +27,8 @@ class Shape {
   int64_t elements() const;
   // Product of the extents from `axis` on.
   int64_t elements_from(size_t axis) const;
+  // The same with another first extent. REQUIRES: rank() >= 1.
+  Shape WithLeading(int64_t extent) const;
   // "[32, 3, 28, 28]"
   std::string ToString() const;
 

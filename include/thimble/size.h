@@ -13,17 +13,17 @@
 
 namespace thimble {
 
-// Reads "6.7MB", "8MiB", "500 kB", "2GB" or plain bytes "123456"; the unit's
-// case does not matter. Exact: no floating point; a fraction of a byte is
-// dropped. A usage error names the accepted forms.
+// Reads "6.7MB", "8MiB", "500 kB", "2GB" or plain bytes "123456". The unit's
+// case does not matter. Exact, without floating point; a fraction of a byte is
+// dropped. The error names the accepted forms.
 Result<uint64_t> ParseSize(std::string_view text);
 
-// "6.70 MB": three units of thousand, two digits, rounded to nearest; whole
-// bytes below 1000 ("512 B").
+// "6.70 MB": in kB, MB, GB or more with two decimals, rounded to nearest; below
+// 1000, whole bytes: "512 B".
 std::string FormatBytes(uint64_t bytes);
 
-// The same, rounded up: what is printed, when parsed again, is never less. For
-// advice such as the smallest budget that works.
+// The same, rounded up, so that what is printed is never less when it is parsed
+// again. For advice such as the smallest budget that works.
 std::string FormatBytesUp(uint64_t bytes);
 
 }  // namespace thimble

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Status and Result<T>: how everything that a user can cause to fail is
-// reported. A message says what is wrong and what to do about it; our own bugs
-// are TH_CHECKs (src/base/check.h) instead. Values, freely copied between
-// threads.
+// Status and Result<T>: how every failure that a user can cause is reported.
+// The message says what is wrong and what to do about it. Bugs of our own are
+// not reported this way: they end the program. Plain values, freely copied
+// between threads.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ namespace thimble {
 
 enum class StatusCode {
   kOk,
-  kUsage,   // the caller asked for something impossible: the CLI exits 2
-  kFailed,  // the world said no (files, budget, data): the CLI exits 1
+  kUsage,   // the caller asked for something impossible; the tool exits 2
+  kFailed,  // files, data, memory or the budget said no; the tool exits 1
 };
 
 class [[nodiscard]] Status {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text that comes from files, folders and command lines, made fit for where it
-// is shown. Pure functions, safe from every thread.
+// Text from files, folders and command lines, made safe for where it is shown.
+// Pure functions, safe from every thread.
 #pragma once
 
 #include <string>
@@ -9,15 +9,16 @@
 
 namespace thimble {
 
-// For a terminal: every control character (escape sequences begin with one, and
-// a new line is one) and every byte that is not UTF-8 as '?'.
+// For a terminal: each control character and each byte that is not UTF-8
+// becomes
+// '?'. Escape sequences begin with a control character, and a new line is one.
 std::string Printable(std::string_view text);
 
 // A JSON string with its quotes. What is not UTF-8 becomes U+FFFD.
 std::string JsonText(std::string_view text);
 
-// A JSON number that gives a float back to the bit; null where it is not
-// finite, for which JSON has no form.
+// A JSON number from which a float can be read back to the bit. What is not
+// finite becomes null, since JSON has no form for it.
 std::string JsonNumber(double number);
 
 }  // namespace thimble

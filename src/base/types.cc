@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "thimble/dtype.h"
 #include "thimble/shape.h"
+#include "thimble/storage.h"
 
 namespace thimble {
 
@@ -42,6 +43,37 @@ size_t BytesFor(DType dtype, int64_t elements) {
   return 0;
 }
 
+int64_t Storage::Kept(int64_t elements) const {
+  return sparsity.has_value() ? sparsity->nonzeros * sparsity->block : elements;
+}
+
+size_t Storage::Bytes(int64_t elements) const {
+  const int64_t kept = Kept(elements);
+  size_t bytes = BytesFor(dtype, kept);
+  const auto add_part = [&bytes](size_t part) {
+    bytes = (bytes + kStorageAlignment - 1) / kStorageAlignment *
+                kStorageAlignment +
+            part;
+  };
+  if (blocks.has_value()) {
+    const int64_t scales = (kept + blocks->values - 1) / blocks->values;
+    add_part(BytesFor(blocks->scale, scales));
+  }
+  if (sparsity.has_value()) {
+    add_part(BytesFor(DType::kBit, sparsity->index_bits));
+  }
+  return bytes;
+}
+
+std::string Storage::ToString() const {
+  std::string text = DTypeName(dtype);
+  if (blocks.has_value()) {
+    text += fmt::format(" in blocks of {}", blocks->values);
+  }
+  if (sparsity.has_value()) text += ", sparse";
+  return text;
+}
+
 Shape::Shape(std::initializer_list<int64_t> extents) : rank_(extents.size()) {
   TH_CHECK(extents.size() <= kMaxRank);
   size_t axis = 0;
@@ -54,6 +86,13 @@ int64_t Shape::elements_from(size_t axis) const {
   int64_t product = 1;
   for (; axis < rank_; ++axis) product *= extents_[axis];
   return product;
+}
+
+Shape Shape::WithLeading(int64_t extent) const {
+  TH_CHECK(rank_ >= 1);
+  Shape shape = *this;
+  shape.extents_[0] = extent;
+  return shape;
 }
 
 std::string Shape::ToString() const {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "graph/op.h"
@@ -30,6 +31,16 @@ const char* RoleName(Role role) {
       return "workspace";
   }
   return "?";
+}
+
+Graph::Graph(std::vector<Axis> axes) : axes_(std::move(axes)) {
+  TH_CHECK(axes_.size() <= kMaxAxes);
+}
+
+AxisId Graph::AddAxis(std::string name, int64_t capacity) {
+  TH_CHECK(axes_.size() < kMaxAxes);
+  axes_.push_back({std::move(name), capacity});
+  return AxisId{static_cast<uint8_t>(axes_.size() - 1)};
 }
 
 ValueId Graph::AddValue(std::string name, const ValueSpec& spec, Role role,
@@ -92,7 +103,7 @@ std::string Graph::ToText() const {
     for (ValueId id : ids) {
       const Value& v = value(id);
       out += fmt::format("{}{} {} {}", out.empty() ? "" : ", ", v.name,
-                         v.spec.shape.ToString(), DTypeName(v.spec.dtype));
+                         v.spec.shape.ToString(), v.spec.storage.ToString());
     }
     return out;
   };
@@ -117,8 +128,8 @@ void OpDef::Gradient(GradientContext& context) const {
 
 int64_t OpDef::Flops(std::span<const ValueSpec> inputs,
                      std::span<const ValueSpec> outputs) const {
-  const int64_t in = inputs.empty() ? 0 : inputs[0].shape.elements();
-  const int64_t out = outputs.empty() ? 0 : outputs[0].shape.elements();
+  const int64_t in = inputs.empty() ? 0 : inputs[0].kept();
+  const int64_t out = outputs.empty() ? 0 : outputs[0].kept();
   return std::max(in, out);
 }
 
@@ -141,7 +152,7 @@ Workspace OpDef::Scratch(std::span<const ValueSpec> inputs,
 }
 
 bool IsF32(const ValueSpec& spec, size_t rank) {
-  return spec.dtype == DType::kF32 && spec.shape.rank() == rank;
+  return spec.storage == DType::kF32 && spec.shape.rank() == rank;
 }
 
 }  // namespace thimble

@@ -15,8 +15,8 @@ namespace {
 using testing::TestOp;
 using testing::TestOpTraits;
 
-const ValueSpec kRows = {{8, 3}, DType::kF32, true};
-const ValueSpec kBytes = {{8}, DType::kU8, true};
+const ValueSpec kRows = {{8, 3}, DType::kF32, kBatchAxis};
+const ValueSpec kBytes = {{8}, DType::kU8, kBatchAxis};
 
 std::shared_ptr<const OpDef> Make(TestOpTraits traits) {
   return std::make_shared<TestOp>(std::move(traits));
@@ -36,7 +36,7 @@ TEST(Graph, AddsAValueForEachOutputUnderTheOpsName) {
   EXPECT_EQ(second.name, "split.1");
   EXPECT_EQ(first.role, Role::kActivation);
   EXPECT_EQ(second.spec.shape, kBytes.shape);
-  EXPECT_EQ(second.spec.dtype, DType::kU8);
+  EXPECT_EQ(second.spec.storage, DType::kU8);
   ASSERT_TRUE(second.producer.valid());
   EXPECT_EQ(graph.op(second.producer).name, "split");
   EXPECT_EQ(graph.op(second.producer).outputs, *made);
@@ -58,7 +58,7 @@ TEST(Graph, ARefusedOpIsNamedAndLeavesTheGraphAsItWas) {
 TEST(Graph, TextHasALineForEachOpWithShapesAndTypes) {
   Graph graph;
   const ValueId x = graph.AddValue("x", kRows, Role::kInput);
-  const ValueId w = graph.AddValue("w", {{3}}, Role::kParameter);
+  const ValueId w = graph.AddValue("w", {{3}, DType::kF32}, Role::kParameter);
   const auto y = graph.AddOp("scale", Make({.outputs = {kRows}}), {x, w});
   const auto z =
       graph.AddOp("count", Make({.outputs = {kRows, kBytes}}), {(*y)[0]});
@@ -90,9 +90,9 @@ TEST(Graph, CountsElementsOfParametersAlone) {
   Graph graph;
   EXPECT_EQ(graph.ParameterCount(), 0);
   graph.AddValue("x", kRows, Role::kInput);
-  graph.AddValue("w", {{5, 7}}, Role::kParameter);
-  graph.AddValue("mean", {{100}}, Role::kStatistic);
-  const ValueId b = graph.AddValue("b", {{4}}, Role::kParameter);
+  graph.AddValue("w", {{5, 7}, DType::kF32}, Role::kParameter);
+  graph.AddValue("mean", {{100}, DType::kF32}, Role::kStatistic);
+  const ValueId b = graph.AddValue("b", {{4}, DType::kF32}, Role::kParameter);
   EXPECT_EQ(graph.ParameterCount(), 39);
   graph.SetRole(b, Role::kStatistic);
   EXPECT_EQ(graph.ParameterCount(), 35);

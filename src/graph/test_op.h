@@ -43,7 +43,7 @@ class TestOp final : public OpDef {
   RepeatForm Repeat() const override {
     if (!traits_.repeats_from_saved) return OpDef::Repeat();
     TestOpTraits again = traits_;
-    again.outputs.resize(1);
+    again.outputs.erase(again.outputs.begin() + 1, again.outputs.end());
     return {std::make_shared<TestOp>(again), /*reads_saved=*/true};
   }
   int64_t Flops(std::span<const ValueSpec>,

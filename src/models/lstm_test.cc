@@ -44,7 +44,7 @@ TEST(Lstm, ReadsEachByteInOneStep) {
   ASSERT_TRUE(model.ok()) << model.status().message();
   int64_t values = 0;
   for (const Op& op : model->graph.ops()) {
-    if (op.inputs[0] != model->images) continue;
+    if (op.inputs[0] != model->ends.feeds[0].value) continue;
     EXPECT_TRUE(Is<ops::ImageSlice>(op));
     const Shape& shape = model->graph.value(op.outputs[0]).spec.shape;
     EXPECT_EQ(shape, (Shape{3, 28}));

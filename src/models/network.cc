@@ -56,6 +56,7 @@ bool IsReasonable(const Shape& shape) {
 
 Network::Network(std::string name, int64_t batch) : batch_(batch) {
   model_.name = std::move(name);
+  model_.graph.AddAxis("images", batch);
   CheckName(model_.name);
   if (!InRange(batch)) {
     Fail(fmt::format("batch must be between 1 and {}, got {}", kMaxExtent,
@@ -103,7 +104,7 @@ ValueId Network::Parameter(const std::string& name, const Shape& shape,
     Fail(fmt::format("two layers are called '{}'; names must be unique", name));
     return {};
   }
-  return model_.graph.AddValue(name, {shape, DType::kF32, false}, role, init);
+  return model_.graph.AddValue(name, {shape, DType::kF32}, role, init);
 }
 
 ValueId Network::AddLayer(const std::string& name,
@@ -135,7 +136,7 @@ std::vector<ValueId> Network::AddOp(const std::string& name,
 
 bool Network::AddImages(const ImageLayer& layer) {
   if (!status_.ok()) return false;
-  if (model_.images.valid()) {
+  if (images_.valid()) {
     Fail("Images was called twice; a network has one input");
     return false;
   }
@@ -174,8 +175,8 @@ bool Network::AddImages(const ImageLayer& layer) {
     image_scale_.push_back(1.0f / stddev);
     image_shift_.push_back(-at(layer.mean) / stddev);
   }
-  model_.images =
-      model_.graph.AddValue("images", {shape, DType::kU8, true}, Role::kInput);
+  images_ = model_.graph.AddValue("images", {shape, DType::kU8, kBatchAxis},
+                                  Role::kInput);
   return true;
 }
 
@@ -183,7 +184,7 @@ ValueId Network::Images(const ImageLayer& layer) {
   if (!AddImages(layer)) return {};
   return AddLayer("normalize",
                   std::make_shared<ops::Normalize>(image_scale_, image_shift_),
-                  {model_.images});
+                  {images_});
 }
 
 int64_t Network::ImageSequence(const ImageLayer& layer, int64_t steps) {
@@ -207,12 +208,11 @@ ValueId Network::SequenceStep(int64_t step) {
     return {};
   }
   const int64_t count =
-      model_.graph.value(model_.images).spec.shape.elements_from(1) /
-      sequence_steps_;
+      model_.graph.value(images_).spec.shape.elements_from(1) / sequence_steps_;
   return AddLayer(fmt::format("step{}", step + 1),
                   std::make_shared<ops::ImageSlice>(step * count, count,
                                                     image_scale_, image_shift_),
-                  {model_.images});
+                  {images_});
 }
 
 ValueId Network::Conv2d(const std::string& name, ValueId x,
@@ -378,21 +378,22 @@ LstmState Network::LstmStep(const std::string& name, ValueId x,
 
 Result<Model> Network::Finish(ValueId logits) {
   if (!Usable(logits)) return status_;
-  if (!model_.images.valid()) {
+  if (!images_.valid()) {
     return Status::Usage("the network has no Images");
   }
-  model_.labels = model_.graph.AddValue("labels", {{batch_}, DType::kI32, true},
-                                        Role::kInput);
+  const ValueId labels = model_.graph.AddValue(
+      "labels", {{batch_}, DType::kI32, kBatchAxis}, Role::kInput);
   auto made =
       model_.graph.AddOp("loss", std::make_shared<ops::SoftmaxCrossEntropy>(),
-                         {logits, model_.labels}, Role::kStatistic);
+                         {logits, labels}, Role::kStatistic);
   if (!made.ok()) return made.status();
   if (model_.graph.ParameterCount() == 0) {
     return Status::Usage("the network has nothing to learn: no parameters");
   }
-  model_.logits = logits;
-  model_.loss = (*made)[0];
-  model_.correct = (*made)[1];
+  model_.ends = {.feeds = {{"images", images_}, {"labels", labels}},
+                 .outputs = {{"logits", logits}},
+                 .loss = (*made)[0],
+                 .metrics = {{"accuracy", (*made)[1]}}};
   return std::move(model_);
 }
 

@@ -63,7 +63,7 @@ int64_t DepthOf(const Model& model) {
     }
     for (ValueId out : op.outputs) depth[out.i] = deepest + (weighted ? 1 : 0);
   }
-  return depth[model.logits.i];
+  return depth[model.ends.outputs[0].value.i];
 }
 
 TEST(Resnet, HasTheLayersThatItsNameSays) {
@@ -97,7 +97,8 @@ TEST(Resnet, HalvesImagesFromStageToStage) {
             (Shape{2, 128, 56, 56}));
   EXPECT_EQ(Find(*large, "stage4.block3.conv3")->spec.shape,
             (Shape{2, 2048, 7, 7}));
-  EXPECT_EQ(large->graph.value(large->logits).spec.shape, (Shape{2, 1000}));
+  EXPECT_EQ(large->graph.value(large->ends.outputs[0].value).spec.shape,
+            (Shape{2, 1000}));
 }
 
 TEST(Resnet, GrowsEveryStageWithDepth) {

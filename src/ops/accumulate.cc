@@ -23,8 +23,9 @@ Result<std::vector<ValueSpec>> Accumulate::Infer(
 
 void Accumulate::Run(const BoundOp& c, const RunContext& run) const {
   const int64_t elements = c.out_spec(0).shape.elements();
-  const int64_t group = group_images();
-  ForGroups(group > 0 ? group : run.count, run.count, [&](const Group& g) {
+  const bool groups = group_images_ > 0;
+  const int64_t images = groups ? run.PartOf(axis_).count : 1;
+  ForGroups(groups ? group_images_ : 1, images, [&](const Group& g) {
     const kernels::ConstTensor part = c.In(0).From(g.index * elements);
     if (g.index == 0 && !c.Adds(0, run)) {
       std::memcpy(c.Out(0).data(), part.data(), c.out_spec(0).bytes());

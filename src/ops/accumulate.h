@@ -12,9 +12,12 @@ namespace thimble::ops {
 
 class Accumulate final : public OpDef {
  public:
-  // `group_images`: of a full group, 0 where there are no groups. Only the
-  // groups that a run has images for are summed.
-  explicit Accumulate(int64_t group_images) : group_images_(group_images) {}
+  // Of one gradient per microbatch.
+  Accumulate() = default;
+  // Of one per group of `group_images` along `axis`: only the groups that a run
+  // has images for are summed.
+  Accumulate(int64_t group_images, AxisId axis)
+      : group_images_(group_images), axis_(axis) {}
 
   std::string_view name() const override { return "accumulate"; }
   Result<std::vector<ValueSpec>> Infer(
@@ -22,10 +25,9 @@ class Accumulate final : public OpDef {
   void Run(const BoundOp& c, const RunContext& run) const override;
   uint32_t Accumulates() const override { return 0b1; }
 
-  int64_t group_images() const { return group_images_; }
-
  private:
-  int64_t group_images_;
+  int64_t group_images_ = 0;  // 0: no groups
+  AxisId axis_;
 };
 
 }  // namespace thimble::ops

@@ -11,9 +11,7 @@
 namespace thimble::ops {
 namespace {
 
-ValueSpec PerChannel(const ValueSpec& x) {
-  return {{x.shape[1]}, DType::kF32, false};
-}
+ValueSpec PerChannel(const ValueSpec& x) { return {{x.shape[1]}, DType::kF32}; }
 
 }  // namespace
 
@@ -23,7 +21,7 @@ kernels::BatchNormShape BatchNormShapeOf(const ValueSpec& x) {
 
 ValueSpec StatisticsSpec(int64_t channels, int64_t groups) {
   const Shape shape = groups > 1 ? Shape{groups, channels} : Shape{channels};
-  return {shape, DType::kF32, false};
+  return {shape, DType::kF32};
 }
 
 void AddStatistics(int64_t channels, int64_t groups,
@@ -47,7 +45,7 @@ void TrackMoments(ForwardContext& context, const BatchNormAttributes& norm,
       context.name + ".track",
       std::make_shared<BatchNormTrack>(
           norm.momentum, of.shape.elements_from(2),
-          GroupImages(of, graph.value(moments.first).spec)),
+          GroupImages(of, graph.value(moments.first).spec), of.axis),
       {moments.first, moments.second, running.first, running.second},
       Role::kStatistic);
   context.emit.CommitAtUpdate(running.first, next[0]);
@@ -150,7 +148,7 @@ Result<std::vector<ValueSpec>> BatchNormTrack::Infer(
 void BatchNormTrain::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = BatchNormShapeOf(c.in_spec(kX));
   const int64_t group = GroupImages(c.in_spec(kX), c.out_spec(1));
-  ForGroups(group, run.count, [&](const Group& g) {
+  ForGroups(group, run.Rows(c.in_spec(kX)), [&](const Group& g) {
     const int64_t at = g.first * shape.channels * shape.pixels;
     const int64_t of = g.index * shape.channels;
     kernels::BatchNormTrain(shape, g.images, epsilon_, c.In(kX).From(at),
@@ -163,7 +161,7 @@ void BatchNormTrain::Run(const BoundOp& c, const RunContext& run) const {
 void BatchNormApply::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = BatchNormShapeOf(c.in_spec(kX));
   const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
-  ForGroups(group, run.count, [&](const Group& g) {
+  ForGroups(group, run.Rows(c.in_spec(kX)), [&](const Group& g) {
     const int64_t at = g.first * shape.channels * shape.pixels;
     const int64_t of = g.index * shape.channels;
     kernels::BatchNormApply(shape, g.images, epsilon_, c.In(kX).From(at),
@@ -178,7 +176,7 @@ void BatchNormGrad::Run(const BoundOp& c, const RunContext& run) const {
   const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
   const kernels::Tensor grad_x = c.OutOrNone(2);
   TH_CHECK((c.carried & 1) == (c.carried >> 1));  // one flag for both sums
-  ForGroups(group, run.count, [&](const Group& g) {
+  ForGroups(group, run.Rows(c.in_spec(kX)), [&](const Group& g) {
     const int64_t at = g.first * shape.channels * shape.pixels;
     const int64_t of = g.index * shape.channels;
     kernels::BatchNormGrad(shape, g.images, epsilon_, c.In(kX).From(at),
@@ -197,7 +195,7 @@ void BatchNormTrack::Run(const BoundOp& c, const RunContext& run) const {
   const float* variance =
       c.Adds(1, run) ? c.Out(1).f32() : c.In(kRunningVariance).f32();
   const int64_t channels = c.in_spec(kRunningMean).shape[0];
-  ForGroups(group_images(), run.count, [&](const Group& g) {
+  ForGroups(group_images(), run.PartOf(axis_).count, [&](const Group& g) {
     const int64_t of = g.index * channels;
     kernels::BatchNormUpdateRunning(channels, g.images * positions(),
                                     momentum(), c.In(kMean).f32() + of,

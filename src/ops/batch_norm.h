@@ -128,11 +128,13 @@ class BatchNormTrack final : public OpDef {
   enum Input : uint32_t { kMean, kVariance, kRunningMean, kRunningVariance };
 
   // `positions` per image: pixels of a plane. The count of a group is what it
-  // really held, so the executor multiplies it by the run's images.
-  BatchNormTrack(float momentum, int64_t positions, int64_t group_images)
+  // really held: positions times the images that the run has of `axis`.
+  BatchNormTrack(float momentum, int64_t positions, int64_t group_images,
+                 AxisId axis)
       : momentum_(momentum),
         positions_(positions),
-        group_images_(group_images) {}
+        group_images_(group_images),
+        axis_(axis) {}
 
   std::string_view name() const override { return "batch-norm-track"; }
   Result<std::vector<ValueSpec>> Infer(
@@ -148,6 +150,7 @@ class BatchNormTrack final : public OpDef {
   float momentum_;
   int64_t positions_;
   int64_t group_images_;
+  AxisId axis_;
 };
 
 // Emits the running statistics' next values, for the update phase to commit.

@@ -37,7 +37,7 @@ void Bias::Gradient(GradientContext& context) const {
 Result<std::vector<ValueSpec>> BiasGrad::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
-  return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32, false}};
+  return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32}};
 }
 
 void Bias::Run(const BoundOp& c, const RunContext& run) const {

@@ -17,9 +17,7 @@ namespace thimble {
 
 // What differs from run to run.
 struct RunContext {
-  int64_t count = 0;   // rows of this microbatch
-  int64_t images = 0;  // rows of the whole step
-  int64_t first = 0;   // of them, this microbatch's first
+  AxisParts axes = {};  // how much of each axis this pass uses
   // What masks are drawn from. Steps count from 1: the numbers of step 0 are
   // those of the initial weights.
   uint64_t seed = 0;
@@ -28,13 +26,15 @@ struct RunContext {
   bool accumulate = false;
   float learning_rate = 0.0f;
 
-  // Rows of a value that this run uses: all of them where it has no batch.
+  // REQUIRES: axis.valid().
+  const AxisPart& PartOf(AxisId axis) const { return axes[axis.index()]; }
+  // Rows of a value that this run uses: all of them where it has no axis.
   int64_t Rows(const ValueSpec& spec) const {
-    return spec.batched ? count : spec.shape[0];
+    return spec.axis.valid() ? PartOf(spec.axis).count : spec.shape[0];
   }
   int64_t Elements(const ValueSpec& spec) const {
-    return spec.batched ? count * spec.shape.elements_from(1)
-                        : spec.shape.elements();
+    return spec.axis.valid() ? Rows(spec) * spec.shape.elements_from(1)
+                             : spec.shape.elements();
   }
 };
 
@@ -55,11 +55,11 @@ struct BoundOp {
   // The tensor in the storage type that the plan says.
   kernels::ConstTensor In(size_t i) const { return Mutable(i); }
   kernels::Tensor Out(size_t i) const {
-    return {outputs[i].data, out_spec(i).dtype};
+    return {outputs[i].data, out_spec(i).storage.dtype};
   }
   // An input that the op changes where it lies (OpDef::Mutates).
   kernels::Tensor Mutable(size_t i) const {
-    return {inputs[i].data, in_spec(i).dtype};
+    return {inputs[i].data, in_spec(i).storage.dtype};
   }
   // Where the op may lack its last inputs or outputs.
   kernels::ConstTensor InOrNone(size_t i) const {

@@ -14,7 +14,8 @@ namespace thimble::ops {
 Result<std::vector<ValueSpec>> Commit::Infer(
     std::span<const ValueSpec> inputs) const {
   // A copy of bytes: any type, but the same.
-  TH_RETURN_IF_ERROR(CheckStored("next", inputs[kNext], inputs[kState].dtype));
+  TH_RETURN_IF_ERROR(
+      CheckStored("next", inputs[kNext], inputs[kState].storage));
   if (inputs[kState].shape != inputs[kNext].shape) {
     return Status::Usage(fmt::format("needs values of one shape, got {} and {}",
                                      inputs[kState].shape.ToString(),

@@ -10,9 +10,10 @@ namespace thimble::ops {
 namespace {
 
 // Nominal count: taps that fall on padding are counted like the others.
-int64_t ConvFlops(const kernels::Conv2dShape& s, int64_t images) {
-  return 2 * images * s.out_channels * s.out_height() * s.out_width() *
-         s.in_channels * s.kernel_h * s.kernel_w;
+// Two for each weight that is kept, at each place where it is applied.
+int64_t ConvFlops(const kernels::Conv2dShape& s, int64_t images,
+                  const ValueSpec& w) {
+  return 2 * images * s.out_height() * s.out_width() * w.kept();
 }
 
 }  // namespace
@@ -55,7 +56,8 @@ void Conv2d::Gradient(GradientContext& context) const {
 
 int64_t Conv2d::Flops(std::span<const ValueSpec> inputs,
                       std::span<const ValueSpec>) const {
-  return ConvFlops(ShapeOf(inputs[kX], inputs[kW]), inputs[kX].shape[0]);
+  return ConvFlops(ShapeOf(inputs[kX], inputs[kW]), inputs[kX].shape[0],
+                   inputs[kW]);
 }
 
 Workspace Conv2d::Scratch(std::span<const ValueSpec> inputs,
@@ -71,7 +73,7 @@ Result<std::vector<ValueSpec>> Conv2dGradInput::Infer(
 
 int64_t Conv2dGradInput::Flops(std::span<const ValueSpec> inputs,
                                std::span<const ValueSpec>) const {
-  return ConvFlops(shape_, inputs[kGradY].shape[0]);
+  return ConvFlops(shape_, inputs[kGradY].shape[0], inputs[kW]);
 }
 
 Workspace Conv2dGradInput::Scratch(std::span<const ValueSpec>,
@@ -87,7 +89,7 @@ Result<std::vector<ValueSpec>> Conv2dGradWeight::Infer(
 
 int64_t Conv2dGradWeight::Flops(std::span<const ValueSpec> inputs,
                                 std::span<const ValueSpec>) const {
-  return ConvFlops(shape_, inputs[kX].shape[0]);
+  return ConvFlops(shape_, inputs[kX].shape[0], w_);
 }
 
 Workspace Conv2dGradWeight::Scratch(std::span<const ValueSpec>,

@@ -42,7 +42,7 @@ Result<std::vector<ValueSpec>> ConvGeometry::Infer(const ValueSpec& x,
   return std::vector<ValueSpec>{
       {{x.shape[0], s.out_channels, s.out_height(), s.out_width()},
        DType::kF32,
-       x.batched}};
+       x.axis}};
 }
 
 }  // namespace thimble::ops

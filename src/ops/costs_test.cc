@@ -33,7 +33,7 @@
 namespace thimble::ops {
 namespace {
 
-ValueSpec F32(const Shape& shape) { return {shape, DType::kF32, true}; }
+ValueSpec F32(const Shape& shape) { return {shape, DType::kF32, kBatchAxis}; }
 
 // An op with the shapes that it is asked about.
 struct Case {
@@ -80,6 +80,15 @@ TEST(Flops, OfLinearAreTwoForEachProduct) {
   EXPECT_EQ(Of<LinearGradWeight>({x, y}).flops(), 2 * 8 * 5 * 3);
 }
 
+TEST(Flops, OfSparseWeightsAreTwoForEachProductWithOneThatIsKept) {
+  ValueSpec w = kW;  // 4 * 27 weights, at 8 * 9 places
+  w.storage.sparsity = Sparsity{.nonzeros = 10, .block = 2, .index_bits = 0};
+  const ValueSpec conv[] = {kX, w};
+  EXPECT_EQ(Conv2d(2, 1).Flops(conv, {}), 2 * 20 * 8 * 9);
+  const ValueSpec linear[] = {F32({8, 27}), w};
+  EXPECT_EQ(Linear().Flops(linear, {}), 2 * 20 * 8);
+}
+
 TEST(Flops, OfAFusedConvolutionCountWhatItAppliesAndAdds) {
   const int64_t x = kX.shape.elements();
   const int64_t y = kY.shape.elements();
@@ -123,9 +132,10 @@ TEST(Scratch, IsTheKernels) {
             kernels::LinearGradInputWorkspace(linear));
   EXPECT_EQ(Of<LinearGradWeight>({x, y}).scratch(),
             kernels::LinearGradWeightWorkspace(linear));
-  EXPECT_EQ(Of<SoftmaxCrossEntropy>({F32({8, 10}), {{8}, DType::kI32, true}})
-                .scratch(),
-            kernels::SoftmaxCrossEntropyWorkspace(8));
+  EXPECT_EQ(
+      Of<SoftmaxCrossEntropy>({F32({8, 10}), {{8}, DType::kI32, kBatchAxis}})
+          .scratch(),
+      kernels::SoftmaxCrossEntropyWorkspace(8));
   EXPECT_EQ(Of<Relu>({kX}).scratch(), Workspace{});
 }
 

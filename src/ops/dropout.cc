@@ -19,7 +19,7 @@ Result<std::vector<ValueSpec>> Dropout::Infer(
   }
   const ValueSpec& x = inputs[0];
   TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
-  if (!x.batched) {
+  if (!x.axis.valid()) {
     return Status::Usage(
         fmt::format("needs values of a batch, got {}", x.shape.ToString()));
   }
@@ -53,7 +53,7 @@ void Dropout::Run(const BoundOp& c, const RunContext& run) const {
                    {.seed = run.seed,
                     .step = run.step,
                     .stream = stream(),
-                    .first = run.first,
+                    .first = run.PartOf(c.in_spec(0).axis).first,
                     .rate = rate()},
                    c.In(0), c.Out(0), c.kernel);
 }

@@ -16,9 +16,9 @@ namespace {
 
 // Sums a parameter's gradients of all groups, where there are several.
 ValueId SumOfGroups(Emitter& emit, const std::string& name, ValueId gradients,
-                    int64_t group_images) {
+                    int64_t group_images, AxisId axis) {
   if (GroupsOf(emit.graph().value(gradients).spec) == 1) return gradients;
-  return emit.Emit(name, std::make_shared<Accumulate>(group_images),
+  return emit.Emit(name, std::make_shared<Accumulate>(group_images, axis),
                    {gradients}, Role::kGradient)[0];
 }
 
@@ -82,15 +82,15 @@ void FusedConv::Gradient(GradientContext& context) const {
       {grad_y, in[kW], in[kX], mean, variance, in[kGamma], in[kBeta]},
       Role::kActivationGradient);
   const Graph& graph = context.emit.graph();
-  const int64_t group =
-      GroupImages(graph.value(in[kX]).spec, graph.value(mean).spec);
+  const ValueSpec x = graph.value(in[kX]).spec;
+  const int64_t group = GroupImages(x, graph.value(mean).spec);
   if (context.wanted[kGamma]) {
-    context.grad_inputs[kGamma] =
-        SumOfGroups(context.emit, context.name + ".grad_gamma", made[1], group);
+    context.grad_inputs[kGamma] = SumOfGroups(
+        context.emit, context.name + ".grad_gamma", made[1], group, x.axis);
   }
   if (context.wanted[kBeta]) {
-    context.grad_inputs[kBeta] =
-        SumOfGroups(context.emit, context.name + ".grad_beta", made[2], group);
+    context.grad_inputs[kBeta] = SumOfGroups(
+        context.emit, context.name + ".grad_beta", made[2], group, x.axis);
   }
   if (!context.wanted[kX]) return;
   std::vector<ValueId> inputs = {made[0],    in[kX],  mean,   variance,

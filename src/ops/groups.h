@@ -17,7 +17,7 @@ struct Group {
   int64_t images;
 };
 
-// Where the group's images begin, in elements of a batched value.
+// Where the group's images begin, in elements of a value.
 inline int64_t FirstElement(const ValueSpec& spec, const Group& group) {
   return group.first * spec.shape.elements_from(1);
 }

@@ -98,7 +98,7 @@ void ImageConv::Run(const BoundOp& c, const RunContext& run) const {
   const bool moments = c.outputs.size() > 1;
   const int64_t group = moments ? GroupImages(c.in_spec(kImages), c.out_spec(1))
                                 : c.in_spec(kImages).shape[0];
-  ForGroups(group, run.count, [&](const Group& g) {
+  ForGroups(group, run.Rows(c.in_spec(kImages)), [&](const Group& g) {
     const int64_t of = g.index * shape.out_channels;
     kernels::Conv2dForward(
         shape, g.images,
@@ -116,7 +116,7 @@ void ImageConv::Run(const BoundOp& c, const RunContext& run) const {
 void ImageConvGradWeight::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = ShapeOf(c.in_spec(kImages));
   kernels::Conv2dGradWeight(
-      shape, run.count,
+      shape, run.Rows(c.in_spec(kImages)),
       {.x = c.In(kImages), .scale = scale().data(), .shift = shift().data()},
       c.In(kGradY), {.to = c.Out(0), .accumulate = c.Adds(0, run)}, c.kernel);
 }

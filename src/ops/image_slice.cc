@@ -21,7 +21,7 @@ Result<std::vector<ValueSpec>> ImageSlice::Infer(
                     begin_ + count_, shape.ToString(), shape.elements_from(1)));
   }
   return std::vector<ValueSpec>{
-      {{shape[0], count_}, DType::kF32, inputs[0].batched}};
+      {{shape[0], count_}, DType::kF32, inputs[0].axis}};
 }
 
 void ImageSlice::Run(const BoundOp& c, const RunContext& run) const {

@@ -35,10 +35,10 @@ namespace {
 
 using Shapes = std::vector<Shape>;
 
-ValueSpec F32(const Shape& shape) { return {shape, DType::kF32, true}; }
-ValueSpec F16(const Shape& shape) { return {shape, DType::kF16, true}; }
-ValueSpec U8(const Shape& shape) { return {shape, DType::kU8, true}; }
-ValueSpec I32(const Shape& shape) { return {shape, DType::kI32, true}; }
+ValueSpec F32(const Shape& shape) { return {shape, DType::kF32, kBatchAxis}; }
+ValueSpec F16(const Shape& shape) { return {shape, DType::kF16, kBatchAxis}; }
+ValueSpec U8(const Shape& shape) { return {shape, DType::kU8, kBatchAxis}; }
+ValueSpec I32(const Shape& shape) { return {shape, DType::kI32, kBatchAxis}; }
 
 // The shapes that a graph gives to the outputs.
 Shapes Made(const std::shared_ptr<const OpDef>& def,
@@ -66,7 +66,7 @@ void ExpectRefused(const std::shared_ptr<const OpDef>& def,
   std::string all;
   for (const ValueSpec& spec : inputs) {
     ids.push_back(graph.AddValue("in", spec, Role::kInput));
-    all += " " + spec.shape.ToString() + " " + DTypeName(spec.dtype);
+    all += " " + spec.shape.ToString() + " " + spec.storage.ToString();
   }
   const auto made = graph.AddOp("layer", def, ids);
   ASSERT_FALSE(made.ok()) << def->name() << " of" << all;
@@ -150,7 +150,7 @@ TEST(Infer, ReluAndDropoutKeepTheShape) {
   ExpectRefused(Of<Relu>(), {U8({8, 3})});
   EXPECT_EQ(Made(Of<Dropout>(0.5, 0u), {F32({8, 3})}), Shapes({{8, 3}}));
   ExpectRefused(Of<Dropout>(0.5, 0u), {F16({8, 3})});
-  ExpectRefused(Of<Dropout>(0.5, 0u), {ValueSpec{{8, 3}, DType::kF32, false}});
+  ExpectRefused(Of<Dropout>(0.5, 0u), {ValueSpec{{8, 3}, DType::kF32}});
   ExpectRefused(Of<Dropout>(1.0, 0u), {F32({8, 3})}, {});
   ExpectRefused(Of<Dropout>(-0.1, 0u), {F32({8, 3})}, {});
 }

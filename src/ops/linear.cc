@@ -12,7 +12,7 @@ namespace {
 
 // rows × in × out, whichever two of the three matrices are at hand.
 int64_t MatmulFlops(int64_t rows, const ValueSpec& w) {
-  return 2 * rows * w.shape.elements();
+  return 2 * rows * w.kept();
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ Result<std::vector<ValueSpec>> Linear::Infer(
         x.shape.ToString(), w.shape.ToString()));
   }
   return std::vector<ValueSpec>{
-      {{x.shape[0], w.shape[0]}, DType::kF32, x.batched}};
+      {{x.shape[0], w.shape[0]}, DType::kF32, x.axis}};
 }
 
 void Linear::Gradient(GradientContext& context) const {
@@ -62,7 +62,7 @@ Result<std::vector<ValueSpec>> LinearGradInput::Infer(
   TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y", "w", "other"}));
   return std::vector<ValueSpec>{{{inputs[kGradY].shape[0], inputs[kW].shape[1]},
                                  DType::kF32,
-                                 inputs[kGradY].batched}};
+                                 inputs[kGradY].axis}};
 }
 
 int64_t LinearGradInput::Flops(std::span<const ValueSpec> inputs,
@@ -79,7 +79,7 @@ Result<std::vector<ValueSpec>> LinearGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "grad_y"}));
   return std::vector<ValueSpec>{
-      {{inputs[kGradY].shape[1], inputs[kX].shape[1]}, DType::kF32, false}};
+      {{inputs[kGradY].shape[1], inputs[kX].shape[1]}, DType::kF32}};
 }
 
 int64_t LinearGradWeight::Flops(std::span<const ValueSpec> inputs,

@@ -36,7 +36,7 @@ Result<std::vector<ValueSpec>> LstmCell::Infer(
     return Status::Usage(
         fmt::format("needs gates [N, 4H], got {}", z.shape.ToString()));
   }
-  const ValueSpec state{{z.shape[0], z.shape[1] / 4}, DType::kF32, z.batched};
+  const ValueSpec state{{z.shape[0], z.shape[1] / 4}, DType::kF32, z.axis};
   if (recurrent_ && inputs[kCBefore].shape != state.shape) {
     return Status::Usage(fmt::format("gates {} need a state {}, got {}",
                                      z.shape.ToString(), state.shape.ToString(),

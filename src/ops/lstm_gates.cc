@@ -26,7 +26,7 @@ Workspace Larger(const Workspace& a, const Workspace& b) {
 
 // One product with w, whichever way round.
 int64_t ProductFlops(int64_t rows, const ValueSpec& w) {
-  return 2 * rows * w.shape.elements();
+  return 2 * rows * w.kept();
 }
 
 // The gradient of input `k` by its weight, with what it already has added. A
@@ -75,7 +75,7 @@ Result<std::vector<ValueSpec>> LstmGates::Infer(
     }
   }
   return std::vector<ValueSpec>{
-      {{x.shape[0], 4 * hidden}, DType::kF32, x.batched}};
+      {{x.shape[0], 4 * hidden}, DType::kF32, x.axis}};
 }
 
 void LstmGates::Gradient(GradientContext& context) const {
@@ -130,11 +130,10 @@ Result<std::vector<ValueSpec>> LstmGatesGradWeight::Infer(
   TH_RETURN_IF_ERROR(CheckF32(
       sums, {"sum of grad_w_x", "sum of grad_bias", "sum of grad_w_h"}));
   const int64_t gates = inputs[kGradZ].shape[1];
-  std::vector<ValueSpec> outputs = {
-      {{gates, inputs[kX].shape[1]}, DType::kF32, false},
-      {{gates}, DType::kF32, false}};
+  std::vector<ValueSpec> outputs = {{{gates, inputs[kX].shape[1]}, DType::kF32},
+                                    {{gates}, DType::kF32}};
   if (recurrent_) {
-    outputs.push_back({{gates, inputs[kH].shape[1]}, DType::kF32, false});
+    outputs.push_back({{gates, inputs[kH].shape[1]}, DType::kF32});
   }
   return outputs;
 }

@@ -125,7 +125,7 @@ Result<std::vector<ValueSpec>> NormGrad::Infer(
 void Moments::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = BatchNormShapeOf(c.in_spec(0));
   const int64_t group = GroupImages(c.in_spec(0), c.out_spec(0));
-  ForGroups(group, run.count, [&](const Group& g) {
+  ForGroups(group, run.Rows(c.in_spec(0)), [&](const Group& g) {
     const int64_t of = g.index * shape.channels;
     kernels::BatchNormMoments(
         shape, g.images, c.In(0).From(FirstElement(c.in_spec(0), g)),
@@ -136,7 +136,7 @@ void Moments::Run(const BoundOp& c, const RunContext& run) const {
 void NormReluConv::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = geometry().ShapeOf(c.in_spec(kX), c.in_spec(kW));
   const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
-  ForGroups(group, run.count, [&](const Group& g) {
+  ForGroups(group, run.Rows(c.in_spec(kX)), [&](const Group& g) {
     const int64_t of_x = g.index * shape.in_channels;
     const int64_t of_y = g.index * shape.out_channels;
     const int64_t at_y = FirstElement(c.out_spec(0), g);
@@ -169,7 +169,7 @@ void NormReluConvGradWeight::Run(const BoundOp& c,
                                  const RunContext& run) const {
   const auto shape = ShapeOf(c.in_spec(kX));
   const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
-  ForGroups(group, run.count, [&](const Group& g) {
+  ForGroups(group, run.Rows(c.in_spec(kX)), [&](const Group& g) {
     const int64_t of = g.index * shape.in_channels;
     const NormVectors norm =
         MakeNormVectors(c, shape.in_channels, epsilon(),
@@ -192,7 +192,7 @@ void NormReluConvGradWeight::Run(const BoundOp& c,
 void NormGrad::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = BatchNormShapeOf(c.in_spec(kX));
   const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
-  ForGroups(group, run.count, [&](const Group& g) {
+  ForGroups(group, run.Rows(c.in_spec(kX)), [&](const Group& g) {
     const int64_t of = g.index * shape.channels;
     const int64_t at = FirstElement(c.in_spec(kX), g);
     // The shift is not used here; any beta will do.
@@ -221,8 +221,9 @@ void RunNormReluConvGrad(const ConvGeometry& geometry, float epsilon,
   const size_t sums = stores ? 1 : 0;  // the first of them
   // What is not stored is summed up as if it were, like x.
   const kernels::Tensor grad =
-      stores ? c.Out(0) : kernels::Tensor(nullptr, c.in_spec(Op::kX).dtype);
-  ForGroups(group, run.count, [&](const Group& g) {
+      stores ? c.Out(0)
+             : kernels::Tensor(nullptr, c.in_spec(Op::kX).storage.dtype);
+  ForGroups(group, run.Rows(c.in_spec(Op::kX)), [&](const Group& g) {
     const int64_t of = g.index * shape.in_channels;
     const int64_t at_x = FirstElement(c.in_spec(Op::kX), g);
     const NormVectors norm =

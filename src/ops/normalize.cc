@@ -25,7 +25,7 @@ Result<std::vector<ValueSpec>> Normalize::Infer(
         "and [{}]",
         x.shape.ToString(), scale_.size(), shift_.size()));
   }
-  return std::vector<ValueSpec>{{x.shape, DType::kF32, x.batched}};
+  return std::vector<ValueSpec>{{x.shape, DType::kF32, x.axis}};
 }
 
 void Normalize::Run(const BoundOp& c, const RunContext& run) const {

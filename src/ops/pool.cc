@@ -30,7 +30,7 @@ Result<ValueSpec> PooledSpec(const ValueSpec& x, const Window& window) {
   const kernels::PoolShape s = PoolShapeOf(x, window);
   return ValueSpec{{x.shape[0], x.shape[1], s.out_height(), s.out_width()},
                    DType::kF32,
-                   x.batched};
+                   x.axis};
 }
 
 int64_t WindowFlops(const ValueSpec& y, const Window& window) {
@@ -53,7 +53,7 @@ Result<std::vector<ValueSpec>> MaxPool::Infer(
   auto y = PooledSpec(inputs[0], window_);
   if (!y.ok()) return y.status();
   std::vector<ValueSpec> outputs = {*y};
-  if (with_winner_) outputs.push_back({y->shape, DType::kU8, y->batched});
+  if (with_winner_) outputs.push_back({y->shape, DType::kU8, y->axis});
   return outputs;
 }
 
@@ -121,7 +121,7 @@ Result<std::vector<ValueSpec>> GlobalAveragePool::Infer(
         fmt::format("needs images [N, C, H, W], got {}", x.shape.ToString()));
   }
   return std::vector<ValueSpec>{
-      {{x.shape[0], x.shape[1]}, DType::kF32, x.batched}};
+      {{x.shape[0], x.shape[1]}, DType::kF32, x.axis}};
 }
 
 void GlobalAveragePool::Gradient(GradientContext& context) const {

@@ -43,7 +43,7 @@ Result<std::vector<ValueSpec>> ReluWithMask::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
   ValueSpec mask = inputs[0];
-  mask.dtype = DType::kBit;
+  mask.storage = DType::kBit;
   return std::vector<ValueSpec>{inputs[0], mask};
 }
 

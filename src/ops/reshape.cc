@@ -13,7 +13,7 @@ Result<std::vector<ValueSpec>> Flatten::Infer(
         fmt::format("needs a batch of something, got {}", x.shape.ToString()));
   }
   return std::vector<ValueSpec>{
-      {{x.shape[0], x.shape.elements_from(1)}, x.dtype, x.batched}};
+      {{x.shape[0], x.shape.elements_from(1)}, x.storage, x.axis}};
 }
 
 void Flatten::Gradient(GradientContext& context) const {
@@ -30,7 +30,7 @@ Result<std::vector<ValueSpec>> Reshape::Infer(
     return Status::Usage(fmt::format(
         "cannot see {} as {}", inputs[0].shape.ToString(), shape_.ToString()));
   }
-  return std::vector<ValueSpec>{{shape_, inputs[0].dtype, inputs[0].batched}};
+  return std::vector<ValueSpec>{{shape_, inputs[0].storage, inputs[0].axis}};
 }
 
 }  // namespace thimble::ops

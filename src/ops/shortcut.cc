@@ -31,7 +31,7 @@ Result<std::vector<ValueSpec>> Shortcut::Infer(
   return std::vector<ValueSpec>{
       {{x.shape[0], out_channels_, s.out_height(), s.out_width()},
        DType::kF32,
-       x.batched}};
+       x.axis}};
 }
 
 void Shortcut::Gradient(GradientContext& context) const {

@@ -29,8 +29,7 @@ Status CheckRows(const ValueSpec& logits, const ValueSpec& labels) {
 Result<std::vector<ValueSpec>> SoftmaxCrossEntropy::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckRows(inputs[kLogits], inputs[kLabels]));
-  return std::vector<ValueSpec>{{{1}, DType::kF32, false},
-                                {{1}, DType::kI32, false}};
+  return std::vector<ValueSpec>{{{1}, DType::kF32}, {{1}, DType::kI32}};
 }
 
 ForwardResult SoftmaxCrossEntropy::Forward(ForwardContext& context) const {
@@ -71,8 +70,9 @@ void SoftmaxCrossEntropyGrad::Run(const BoundOp& c,
   // The step's loss is the mean over all of its microbatches.
   kernels::SoftmaxCrossEntropyGrad(
       run.Rows(c.in_spec(kLogits)), c.in_spec(kLogits).shape[1], c.In(kLogits),
-      c.In(kLabels).i32(), 1.0f / static_cast<float>(run.images), c.Out(0),
-      c.kernel);
+      c.In(kLabels).i32(),
+      1.0f / static_cast<float>(run.PartOf(c.in_spec(kLogits).axis).total),
+      c.Out(0), c.kernel);
 }
 
 }  // namespace thimble::ops

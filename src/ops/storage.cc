@@ -7,12 +7,13 @@
 
 namespace thimble::ops {
 
-Status CheckStored(std::string_view what, const ValueSpec& spec, DType dtype) {
-  if (spec.dtype == dtype) return Status::Ok();
+Status CheckStored(std::string_view what, const ValueSpec& spec,
+                   const Storage& storage) {
+  if (spec.storage == storage) return Status::Ok();
   // normalize is what makes f32 of bytes.
-  const bool images = spec.dtype == DType::kU8 && dtype == DType::kF32;
+  const bool images = spec.storage == DType::kU8 && storage == DType::kF32;
   return Status::Usage(fmt::format("needs {} stored as {}, got {} {}{}", what,
-                                   DTypeName(dtype), DTypeName(spec.dtype),
+                                   storage.ToString(), spec.storage.ToString(),
                                    spec.shape.ToString(),
                                    images ? "; normalize images first" : ""));
 }

@@ -8,15 +8,16 @@
 #include <span>
 #include <string_view>
 
-#include "thimble/dtype.h"
 #include "thimble/graph.h"
 #include "thimble/status.h"
+#include "thimble/storage.h"
 
 namespace thimble::ops {
 
-// An error that names both types where `spec` is not stored as `dtype`. `what`
-// is the input's name: "x", "grad_y".
-Status CheckStored(std::string_view what, const ValueSpec& spec, DType dtype);
+// An error that names both where `spec` is not stored as `storage`. `what` is
+// the input's name: "x", "grad_y".
+Status CheckStored(std::string_view what, const ValueSpec& spec,
+                   const Storage& storage);
 
 // That all inputs are f32; the first that is not is the error. `names` are in
 // the order of the inputs; the op may lack the last ones.

@@ -54,7 +54,7 @@ Status AddTo(const Case& c, size_t k, DType dtype) {
   std::vector<ValueId> inputs;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     ValueSpec spec = c.inputs[i].spec;
-    if (i == k) spec.dtype = dtype;
+    if (i == k) spec.storage = dtype;
     inputs.push_back(graph.AddValue(c.inputs[i].name, spec, Role::kActivation));
   }
   return graph.AddOp("op", c.def, std::move(inputs), Role::kActivation)
@@ -70,13 +70,13 @@ void ExpectOnlyOwnTypes(const Case& c) {
       SCOPED_TRACE(std::string(c.def->name()) + ", " + name + " as " +
                    DTypeName(dtype));
       const Status status = AddTo(c, k, dtype);
-      if (dtype == spec.dtype) {
+      if (dtype == spec.storage.dtype) {
         EXPECT_TRUE(status.ok()) << status.message();
         continue;
       }
       ASSERT_FALSE(status.ok());
       EXPECT_NE(status.message().find("needs " + name + " stored as " +
-                                      DTypeName(spec.dtype) + ", got " +
+                                      spec.storage.ToString() + ", got " +
                                       DTypeName(dtype)),
                 std::string::npos)
           << status.message();
@@ -90,9 +90,9 @@ std::shared_ptr<const OpDef> Make(const Args&... args) {
 }
 
 ValueSpec Batch(const Shape& shape, DType dtype = DType::kF32) {
-  return {shape, dtype, true};
+  return {shape, dtype, kBatchAxis};
 }
-ValueSpec Fixed(const Shape& shape) { return {shape, DType::kF32, false}; }
+ValueSpec Fixed(const Shape& shape) { return {shape, DType::kF32}; }
 
 TEST(Storage, LinearOpsTakeF32Only) {
   const NamedInput x = {"x", Batch({2, 6})}, w = {"w", Fixed({8, 6})};
@@ -158,7 +158,7 @@ TEST(Storage, BatchNormsTakeF32Only) {
                         {in.x, in.gamma, in.mean, in.variance, grad_y}});
   }
   ExpectOnlyOwnTypes(
-      {Make<BatchNormTrack>(0.1f, 16, 2),
+      {Make<BatchNormTrack>(0.1f, 16, 2, kBatchAxis),
        {in.mean, in.variance, in.running_mean, in.running_variance}});
   ExpectOnlyOwnTypes({Make<Moments>(1), {in.x}});
   const std::vector<NamedInput> norm_grad = {
@@ -223,8 +223,9 @@ TEST(Storage, ElementwiseOpsTakeF32AndNormalizationBytes) {
   const NamedInput x = {"x", Batch({2, 3, 4, 4})};
   const NamedInput grad_y = {"grad_y", x.spec};
   ExpectOnlyOwnTypes({Make<Add>(), {{"a", x.spec}, {"b", x.spec}}});
-  ExpectOnlyOwnTypes({Make<Accumulate>(0), {{"grad", Fixed({3})}}});
-  ExpectOnlyOwnTypes({Make<Accumulate>(1), {{"grad", Batch({2, 3})}}});
+  ExpectOnlyOwnTypes({Make<Accumulate>(), {{"grad", Fixed({3})}}});
+  ExpectOnlyOwnTypes(
+      {Make<Accumulate>(1, kBatchAxis), {{"grad", Batch({2, 3})}}});
   ExpectOnlyOwnTypes({Make<Bias>(), {x, {"bias", Fixed({3})}}});
   ExpectOnlyOwnTypes({Make<BiasGrad>(), {grad_y}});
   ExpectOnlyOwnTypes({Make<Dropout>(0.5f, 0), {x}});
@@ -289,8 +290,8 @@ TEST(Storage, LstmCellsTakeF32Only) {
 
 TEST(Storage, CopiesTakeOneType) {
   for (const DType state : kDTypes) {
-    const Case commit = {
-        Make<Commit>(), {{"state", {{3}, state, false}}, {"next", Fixed({3})}}};
+    const Case commit = {Make<Commit>(),
+                         {{"state", {{3}, state}}, {"next", Fixed({3})}}};
     for (const DType next : kDTypes) {
       const Status status = AddTo(commit, Commit::kNext, next);
       ASSERT_EQ(status.ok(), next == state);
@@ -303,9 +304,20 @@ TEST(Storage, CopiesTakeOneType) {
   }
 }
 
+TEST(Storage, BlocksAndSparsityAreNotTakenForThePlainType) {
+  ValueSpec w = Fixed({8, 6});
+  w.storage.sparsity = Sparsity{.nonzeros = 9, .block = 1, .index_bits = 54};
+  EXPECT_EQ(CheckStored("w", w, DType::kF32).message(),
+            "needs w stored as f32, got f32, sparse [8, 6]");
+  ValueSpec v = {{8, 6}, DType::kU8};
+  v.storage.blocks = ValueBlocks{.values = 64, .scale = DType::kF16};
+  EXPECT_EQ(CheckStored("v", v, DType::kU8).message(),
+            "needs v stored as u8, got u8 in blocks of 64 [8, 6]");
+}
+
 TEST(Storage, BytesWhereF32IsNeededAreToBeNormalized) {
   const Status status =
-      CheckStored("x", {{2, 3}, DType::kU8, true}, DType::kF32);
+      CheckStored("x", {{2, 3}, DType::kU8, kBatchAxis}, DType::kF32);
   EXPECT_EQ(status.message(),
             "needs x stored as f32, got u8 [2, 3]; normalize images first");
 }

@@ -72,7 +72,7 @@ void NormReluConvGradSums::Run(const BoundOp& c, const RunContext& run) const {
 void NormReluConvGradRest::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = geometry().ShapeOf(c.in_spec(kX), c.in_spec(kW));
   const int64_t group = GroupImages(c.in_spec(kX), c.in_spec(kMean));
-  ForGroups(group, run.count, [&](const Group& g) {
+  ForGroups(group, run.Rows(c.in_spec(kX)), [&](const Group& g) {
     const int64_t of = g.index * shape.in_channels;
     const int64_t at_x = FirstElement(c.in_spec(kX), g);
     const NormVectors norm =

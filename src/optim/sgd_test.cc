@@ -21,16 +21,16 @@ Status AddUpdate(const std::vector<ValueSpec>& specs) {
 }
 
 TEST(Sgd, TakesF32OfOneShapeOnly) {
-  const ValueSpec w{{4, 3}, DType::kF32, false};
+  const ValueSpec w{{4, 3}, DType::kF32};
   EXPECT_TRUE(AddUpdate({w, w}).ok());
   EXPECT_TRUE(AddUpdate({w, w, w}).ok());
-  EXPECT_FALSE(AddUpdate({w, {{3, 4}, DType::kF32, false}, w}).ok());
+  EXPECT_FALSE(AddUpdate({w, {{3, 4}, DType::kF32}, w}).ok());
   const char* names[] = {"parameter", "gradient", "velocity"};
   for (size_t k = 0; k < 3; ++k) {
     for (const DType dtype :
          {DType::kF16, DType::kBF16, DType::kU8, DType::kI32, DType::kBit}) {
       std::vector<ValueSpec> specs(3, w);
-      specs[k].dtype = dtype;
+      specs[k].storage = dtype;
       const Status status = AddUpdate(specs);
       const std::string both = std::string("needs ") + names[k] +
                                " stored as f32, got " + DTypeName(dtype);
@@ -41,7 +41,7 @@ TEST(Sgd, TakesF32OfOneShapeOnly) {
 }
 
 TEST(Sgd, KeepsAVelocityWhereThereIsMomentum) {
-  const ValueSpec w{{4, 3}, DType::kF32, false};
+  const ValueSpec w{{4, 3}, DType::kF32};
   ASSERT_EQ(Sgd()->StateOf(w).size(), 1u);
   EXPECT_EQ(Sgd()->StateOf(w)[0].name, "velocity");
   EXPECT_EQ(Sgd()->StateOf(w)[0].spec.shape, w.shape);

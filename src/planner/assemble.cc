@@ -18,13 +18,13 @@
 namespace thimble::planner {
 namespace {
 
-// A model for so many images; itself, where these are its batch.
+// A model for another batch; itself, where it is the same.
 class Rebatched {
  public:
   // REQUIRES: `whole` outlives this.
-  Rebatched(const Model& whole, int64_t images) : model_(&whole) {
-    if (images == whole.batch()) return;
-    other_ = Rebatch(whole, images);
+  Rebatched(const Model& whole, int64_t batch) : model_(&whole) {
+    if (batch == whole.batch()) return;
+    other_ = Rebatch(whole, batch);
     model_ = &*other_;
   }
   Rebatched(const Rebatched&) = delete;

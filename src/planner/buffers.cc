@@ -75,11 +75,11 @@ std::vector<Interval> FindLives(const Program& program,
   for (ValueId v : lasting.told) extend(v, trained, trained);
   // The host feeds an evaluation before its first op, and reads its results
   // behind its last one.
-  const PhaseEnds& evaluate = program.evaluate;
-  for (ValueId v : {evaluate.images, evaluate.labels})
-    extend(v, trained, trained);
-  for (ValueId v : {evaluate.loss, evaluate.correct, evaluate.logits})
-    extend(v, end, end);
+  const Ends& evaluate = program.evaluate;
+  for (const End& fed : evaluate.feeds) extend(fed.value, trained, trained);
+  extend(evaluate.loss, end, end);
+  for (const End& told : evaluate.metrics) extend(told.value, end, end);
+  for (const End& output : evaluate.outputs) extend(output.value, end, end);
   return lives;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "graph/ends.h"
 #include "graph/op.h"
 #include "ops/accumulate.h"
 #include "ops/add.h"
@@ -94,6 +95,7 @@ class Differentiator {
         emit_(program_, options.ghost_batch > 0
                             ? model.batch() / options.ghost_batch
                             : 1) {
+    program_.graph = Graph({source().axes().begin(), source().axes().end()});
     program_.microbatches = microbatches;
   }
 
@@ -177,13 +179,13 @@ class Differentiator {
   }
 
   // Lowers every op in `mode`; fills current_ (model value -> program value).
-  PhaseEnds Forward(Mode mode) {
+  Ends Forward(Mode mode) {
     current_ = state_;
     const char* prefix = mode == Mode::kEvaluate ? "eval." : "";
-    for (ValueId v : {model_.images, model_.labels}) {
-      const Value& value = source().value(v);
-      current_[v.i] = program_.graph.AddValue(prefix + value.name, value.spec,
-                                              Role::kInput);
+    for (const End& end : model_.ends.feeds) {
+      const Value& value = source().value(end.value);
+      current_[end.value.i] = program_.graph.AddValue(prefix + value.name,
+                                                      value.spec, Role::kInput);
     }
     saved_.assign(source().ops().size(), {});
     for (size_t k = 0; k < source().ops().size(); ++k) {
@@ -207,9 +209,7 @@ class Differentiator {
       }
       saved_[k] = std::move(made.saved);
     }
-    return {current_[model_.images.i], current_[model_.labels.i],
-            current_[model_.logits.i], current_[model_.loss.i],
-            current_[model_.correct.i]};
+    return MapEnds(model_.ends, [this](ValueId v) { return current_[v.i]; });
   }
 
   void Backward() {
@@ -217,7 +217,7 @@ class Differentiator {
     for (size_t k = source().ops().size(); k-- > 0;) {
       const Op& op = source().ops()[k];
       if (!wanted_[op.outputs[0].i]) continue;
-      const bool reaches_loss = op.outputs[0] == model_.loss ||
+      const bool reaches_loss = op.outputs[0] == model_.ends.loss ||
                                 std::ranges::any_of(op.outputs, [&](ValueId v) {
                                   return gradient_[v.i].valid();
                                 });
@@ -289,7 +289,7 @@ class Differentiator {
       return;
     }
     gradient = emit_.Emit(source().value(v).name + ".accumulate",
-                          std::make_shared<ops::Accumulate>(0), {gradient},
+                          std::make_shared<ops::Accumulate>(), {gradient},
                           Role::kGradient)[0];
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/fuse.h"
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -44,12 +45,17 @@ class Fuser {
   }
 
  private:
+  bool IsOutput(ValueId v) const {
+    return std::ranges::find(model_.ends.outputs, v, &End::value) !=
+           model_.ends.outputs.end();
+  }
+
   // The `Def` that made `v`, where nobody but one op reads `v`.
   template <typename Def>
   OpId OnlyMaker(ValueId v) const {
     const OpId maker = graph_.value(v).producer;
     if (!maker.valid() || readers_[v.i].size() != 1) return {};
-    if (v == model_.logits) return {};
+    if (IsOutput(v)) return {};
     return Is<Def>(graph_.op(maker)) ? maker : OpId{};
   }
 
@@ -84,7 +90,7 @@ class Fuser {
 
   // The sum of two different values that alone reads `v`.
   OpId SumOf(ValueId v) const {
-    if (readers_[v.i].size() != 1 || v == model_.logits) return {};
+    if (readers_[v.i].size() != 1 || IsOutput(v)) return {};
     const OpId reader = readers_[v.i][0];
     const Op& op = graph_.op(reader);
     if (!Is<ops::Add>(op) || op.inputs[0] == op.inputs[1]) {

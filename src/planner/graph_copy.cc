@@ -4,18 +4,27 @@
 #include <utility>
 
 #include "base/check.h"
+#include "graph/ends.h"
 
 namespace thimble::planner {
 
-GraphCopy::GraphCopy(const Graph& source, const Respec& respec)
-    : source_(source) {
+GraphCopy::GraphCopy(const Graph& source)
+    : GraphCopy(source, {source.axes().begin(), source.axes().end()}) {}
+
+GraphCopy::GraphCopy(const Graph& source, std::vector<Axis> axes)
+    : source_(source), made_(std::move(axes)) {
+  TH_CHECK(made_.axes().size() == source.axes().size());
   const auto values = source.values();
   now_.resize(values.size());
   for (uint32_t i = 0; i < values.size(); ++i) {
     const Value& v = values[i];
     if (v.producer.valid()) continue;
-    now_[i] = made_.AddValue(v.name, respec ? respec(v.spec) : v.spec, v.role,
-                             v.init);
+    ValueSpec spec = v.spec;
+    if (spec.axis.valid()) {
+      spec.shape =
+          spec.shape.WithLeading(made_.axes()[spec.axis.index()].capacity);
+    }
+    now_[i] = made_.AddValue(v.name, spec, v.role, v.init);
   }
 }
 
@@ -36,14 +45,14 @@ OpId GraphCopy::AddOp(std::string name, std::shared_ptr<const OpDef> def,
   return id;
 }
 
+Ends EndsIn(const GraphCopy& copy, const Ends& ends) {
+  return MapEnds(ends, [&copy](ValueId v) { return copy.Now(v); });
+}
+
 Model TakeModel(const Model& source, GraphCopy& copy) {
   Model model;
   model.name = source.name;
-  model.images = copy.Now(source.images);
-  model.labels = copy.Now(source.labels);
-  model.logits = copy.Now(source.logits);
-  model.loss = copy.Now(source.loss);
-  model.correct = copy.Now(source.correct);
+  model.ends = EndsIn(copy, source.ends);
   model.dropout = source.dropout;
   model.graph = copy.Take();
   return model;

@@ -4,7 +4,6 @@
 // ids; each stands for what the latest op that was said to make it has made.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,10 +16,10 @@ namespace thimble::planner {
 
 class GraphCopy {
  public:
-  // Starts with all that no op makes, changed by `respec` where it is given.
-  // The source must outlive the copy.
-  using Respec = std::function<ValueSpec(const ValueSpec&)>;
-  explicit GraphCopy(const Graph& source, const Respec& respec = {});
+  // Starts with all that no op makes. The source must outlive the copy.
+  explicit GraphCopy(const Graph& source);
+  // The same with other capacities of the axes.
+  GraphCopy(const Graph& source, std::vector<Axis> axes);
 
   // Its results stand for the first of `outputs`, with their roles.
   OpId AddOp(std::string name, std::shared_ptr<const OpDef> def,
@@ -41,6 +40,9 @@ class GraphCopy {
   Graph made_;
   std::vector<ValueId> now_;  // per value of the source
 };
+
+// `ends` of the source as values of the copy.
+Ends EndsIn(const GraphCopy& copy, const Ends& ends);
 
 // A model of the copied graph, with the source's name and ends.
 Model TakeModel(const Model& source, GraphCopy& copy);

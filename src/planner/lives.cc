@@ -24,9 +24,12 @@ LastingValues FindLasting(const Program& program) {
       lasting.carried[v.i] = program.microbatches > 1 && !lasting.state[v.i];
     }
   }
-  if (!program.train.images.valid()) return lasting;
-  lasting.fed = {program.train.images, program.train.labels};
-  lasting.told = {program.train.loss, program.train.correct};
+  if (!program.train.loss.valid()) return lasting;
+  for (const End& end : program.train.feeds) lasting.fed.push_back(end.value);
+  lasting.told.push_back(program.train.loss);
+  for (const End& end : program.train.metrics) {
+    lasting.told.push_back(end.value);
+  }
   for (ValueId v : lasting.told) lasting.read_later[v.i] = true;
   return lasting;
 }

@@ -30,14 +30,27 @@ int64_t DivisorUpTo(int64_t batch, int64_t most) {
   return divisor;
 }
 
-Status CheckDivides(const char* what, int64_t images, const char* of,
-                    int64_t whole) {
-  if (images >= 0 && images <= whole && (images == 0 || whole % images == 0)) {
+// A number of `units` of the batch's axis, under the name that it has.
+struct Part {
+  const char* name;
+  int64_t units;
+};
+
+Status CheckDivides(const Part& part, const Part& whole,
+                    const std::string& units) {
+  if (part.units >= 0 && part.units <= whole.units &&
+      (part.units == 0 || whole.units % part.units == 0)) {
     return Status::Ok();
   }
   return Status::Usage(
-      fmt::format("a {} of {} images does not divide the {} of {}; {} would",
-                  what, images, of, whole, DivisorUpTo(whole, images)));
+      fmt::format("a {} of {} {} does not divide the {} of {}; {} would",
+                  part.name, part.units, units, whole.name, whole.units,
+                  DivisorUpTo(whole.units, part.units)));
+}
+
+// What a batch is counted in.
+const std::string& UnitsOf(const Model& model) {
+  return model.graph.axes()[kBatchAxis.index()].name;
 }
 
 // What is asked for and would change nothing is mostly a mistake.
@@ -51,16 +64,18 @@ Status CheckHasEffect(const Model& model, const PlanOptions& options) {
   }
   if (options.ghost_batch > 0 && !planner::HasBatchNorm(model)) {
     return Status::Usage(fmt::format(
-        "a ghost batch of {} images has no effect on {}, which has no batch "
-        "norms; leave out PlanOptions::ghost_batch",
-        options.ghost_batch, model.name));
+        "a ghost batch of {} {} has no effect on {}, which has no batch norms; "
+        "leave out PlanOptions::ghost_batch",
+        options.ghost_batch, UnitsOf(model), model.name));
   }
   return Status::Ok();
 }
 
 Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
-  Status status =
-      CheckDivides("microbatch", options.microbatch, "batch", model.batch());
+  const std::string& units = UnitsOf(model);
+  const Part batch{"batch", model.batch()};
+  const Part microbatch{"microbatch", options.microbatch};
+  Status status = CheckDivides(microbatch, batch, units);
   if (!status.ok()) return status;
   if (options.min_microbatch < 0 || options.min_microbatch > model.batch()) {
     return Status::Usage(fmt::format(
@@ -70,10 +85,8 @@ Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
   }
   status = CheckHasEffect(model, options);
   if (!status.ok()) return status;
-  const bool is_fixed = options.microbatch > 0;
-  status = CheckDivides("ghost batch", options.ghost_batch,
-                        is_fixed ? "microbatch" : "batch",
-                        is_fixed ? options.microbatch : model.batch());
+  status = CheckDivides({"ghost batch", options.ghost_batch},
+                        microbatch.units > 0 ? microbatch : batch, units);
   return status.ok() ? planner::CheckStatistics(model, options) : status;
 }
 

@@ -170,7 +170,8 @@ std::optional<PaperFigures> PaperAccounting(const Model& model,
   }
   // The gradients and the optimizer's state, which is alike for all.
   paper.bytes.optimizer =
-      parameters * static_cast<int64_t>(1 + optimizer.StateOf({}).size());
+      parameters *
+      static_cast<int64_t>(1 + optimizer.StateOf({{1}, DType::kF32}).size());
   paper.bytes.activation = (Accountant(model, *rebuild).PeakBits() + 7) / 8;
   paper.bytes.total =
       paper.bytes.model + paper.bytes.optimizer + paper.bytes.activation;

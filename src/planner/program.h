@@ -29,7 +29,7 @@ struct OpOrigin {
 struct Program {
   Graph graph;
   std::vector<OpOrigin> origins;  // per op of the graph
-  PhaseEnds train, evaluate;
+  Ends train, evaluate;
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;
   int64_t microbatches = 1;  // runs of the microbatch phase in a step

@@ -21,8 +21,6 @@ class ProgramCopy {
   Program Take();
 
  private:
-  PhaseEnds EndsOf(const PhaseEnds& ends) const;
-
   const Program& source_;
   GraphCopy graph_;
 };

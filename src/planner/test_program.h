@@ -25,9 +25,7 @@ using thimble::testing::TestOpTraits;
 inline constexpr size_t kUnit = kAlignment;
 
 inline ValueSpec Units(int64_t units) {
-  return {{units * static_cast<int64_t>(kUnit / sizeof(float))},
-          DType::kF32,
-          false};
+  return {{units * static_cast<int64_t>(kUnit / sizeof(float))}, DType::kF32};
 }
 
 class TestProgram {
@@ -67,11 +65,17 @@ class TestProgram {
 
   void TrainEnds(ValueId images, ValueId labels, ValueId loss,
                  ValueId correct) {
-    program.train = {images, labels, ValueId{}, loss, correct};
+    program.train = {.feeds = {{"images", images}, {"labels", labels}},
+                     .outputs = {},
+                     .loss = loss,
+                     .metrics = {{"accuracy", correct}}};
   }
   void EvaluateEnds(ValueId images, ValueId labels, ValueId logits,
                     ValueId loss, ValueId correct) {
-    program.evaluate = {images, labels, logits, loss, correct};
+    program.evaluate = {.feeds = {{"images", images}, {"labels", labels}},
+                        .outputs = {{"logits", logits}},
+                        .loss = loss,
+                        .metrics = {{"accuracy", correct}}};
   }
 
   Program program;

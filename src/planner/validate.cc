@@ -34,7 +34,8 @@ class Simulation {
         for_update_(plan.graph().values().size(), false) {}
 
   Status Run() {
-    Status status = CheckPlaces();
+    Status status = CheckAxes();
+    if (status.ok()) status = CheckPlaces();
     if (!status.ok()) return status;
     for (const ParameterState& p : plan_.parameters()) {
       Write(p.parameter);
@@ -75,6 +76,21 @@ class Simulation {
   Range RangeOf(ValueId v) const {
     const size_t offset = plan_.OffsetOf(v);
     return {offset, offset + plan_.graph().value(v).spec.bytes()};
+  }
+
+  // A value that counts along an axis has room for all that a run may use.
+  Status CheckAxes() const {
+    const auto axes = plan_.graph().axes();
+    for (const Value& v : plan_.graph().values()) {
+      if (!v.spec.axis.valid()) continue;
+      const size_t index = v.spec.axis.index();
+      if (index >= axes.size() || v.spec.shape[0] != axes[index].capacity) {
+        return Status::Failed(
+            fmt::format("value '{}' {} does not have the extent of its axis",
+                        v.name, v.spec.shape.ToString()));
+      }
+    }
+    return Status::Ok();
   }
 
   // Every value lies inside the arena and is aligned; no two buffers that claim
@@ -139,20 +155,23 @@ class Simulation {
 
   Status RunPhase(Phase phase) {
     if (phase != Phase::kUpdate) {
-      const PhaseEnds& ends = phase == Phase::kMicrobatch
-                                  ? plan_.train_ends()
-                                  : plan_.evaluate_ends();
-      Write(ends.images);
-      Write(ends.labels);
+      const Ends& ends = phase == Phase::kMicrobatch ? plan_.train_ends()
+                                                     : plan_.evaluate_ends();
+      for (const End& end : ends.feeds) Write(end.value);
     }
     for (const ScheduledOp& s : plan_.schedule()) {
       if (s.phase != phase) continue;
       Status status = RunOp(s);
       if (!status.ok()) return status;
     }
-    const PhaseEnds& ends =
-        phase == Phase::kEvaluate ? plan_.evaluate_ends() : plan_.train_ends();
-    for (ValueId v : {ends.loss, ends.correct}) {
+    const bool evaluates = phase == Phase::kEvaluate;
+    const Ends& ends = evaluates ? plan_.evaluate_ends() : plan_.train_ends();
+    std::vector<ValueId> read = {ends.loss};
+    for (const End& end : ends.metrics) read.push_back(end.value);
+    if (evaluates) {
+      for (const End& end : ends.outputs) read.push_back(end.value);
+    }
+    for (ValueId v : read) {
       if (!intact_[v.i]) {
         return Status::Failed(
             fmt::format("'{}' is lost before the host reads it",

@@ -25,7 +25,7 @@ namespace {
 PlanParts SmallParts() {
   PlanParts parts;
   parts.model = "small";
-  parts.graph.AddValue("w", {{100}}, Role::kParameter);
+  parts.graph.AddValue("w", {{100}, DType::kF32}, Role::kParameter);
   for (const char* name : {"early", "peak"}) {
     const auto made = parts.graph.AddOp(
         name, std::make_shared<testing::TestOp>(testing::TestOpTraits{}), {});

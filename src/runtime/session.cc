@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thimble/session.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -49,9 +50,13 @@ void Fill(const Init& init, uint64_t seed, uint32_t stream,
   }
 }
 
-template <typename T>
-std::span<T> CastSpan(std::span<std::byte> bytes) {
-  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+void CheckParts(const Plan& plan, const AxisParts& parts) {
+  const auto axes = plan.graph().axes();
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const AxisPart& part = parts[i];
+    TH_CHECK(part.count >= 1 && part.count <= axes[i].capacity);
+    TH_CHECK(part.first >= 0 && part.first + part.count <= part.total);
+  }
 }
 
 }  // namespace
@@ -105,35 +110,30 @@ void Session::GoOnAfter(uint64_t seed, uint64_t steps) {
   impl_->steps = steps;
 }
 
-std::span<uint8_t> Session::train_images() {
-  return CastSpan<uint8_t>(Bytes(plan().train_ends().images));
+PassResult Session::ResultOf(const Ends& ends) {
+  PassResult result;
+  result.loss = Floats(ends.loss)[0];
+  for (size_t i = 0; i < ends.metrics.size(); ++i) {
+    const ValueId metric = ends.metrics[i].value;
+    const bool counts =
+        plan().graph().value(metric).spec.storage == DType::kI32;
+    result.metrics[i] = counts
+                            ? static_cast<double>(Elements<int32_t>(metric)[0])
+                            : static_cast<double>(Floats(metric)[0]);
+  }
+  return result;
 }
 
-std::span<int32_t> Session::train_labels() {
-  return CastSpan<int32_t>(Bytes(plan().train_ends().labels));
-}
-
-std::span<uint8_t> Session::evaluate_images() {
-  return CastSpan<uint8_t>(Bytes(plan().evaluate_ends().images));
-}
-
-std::span<int32_t> Session::evaluate_labels() {
-  return CastSpan<int32_t>(Bytes(plan().evaluate_ends().labels));
-}
-
-BatchResult Session::Differentiate(const Microbatch& part) {
-  TH_CHECK(part.count >= 1 && part.count <= plan().microbatch());
-  TH_CHECK(part.first >= 0 && part.first + part.count <= part.images);
+PassResult Session::Differentiate(const AxisParts& parts) {
+  CheckParts(plan(), parts);
+  const AxisPart& part = parts[kBatchAxis.index()];
   // Without room for sums the next part would overwrite them.
-  TH_CHECK(part.count == part.images || plan().microbatches() > 1);
-  impl_->executor.Run(Phase::kMicrobatch, {.count = part.count,
-                                           .images = part.images,
-                                           .first = part.first,
+  TH_CHECK(part.count == part.total || plan().microbatches() > 1);
+  impl_->executor.Run(Phase::kMicrobatch, {.axes = parts,
                                            .seed = impl_->seed,
                                            .step = impl_->steps + 1,
                                            .accumulate = part.first > 0});
-  const PhaseEnds& ends = plan().train_ends();
-  return {Floats(ends.loss)[0], CastSpan<int32_t>(Bytes(ends.correct))[0]};
+  return ResultOf(plan().train_ends());
 }
 
 StepOutcome Session::Update(float learning_rate) {
@@ -143,17 +143,16 @@ StepOutcome Session::Update(float learning_rate) {
   return StepOutcome::kApplied;
 }
 
-BatchResult Session::TrainStep(int64_t count, float learning_rate) {
-  const BatchResult result = Differentiate(count);
+PassResult Session::TrainStep(int64_t count, float learning_rate) {
+  const PassResult result = Differentiate(count);
   Update(learning_rate);
   return result;
 }
 
-BatchResult Session::Evaluate(int64_t count) {
-  TH_CHECK(count >= 1 && count <= plan().microbatch());
-  impl_->executor.Run(Phase::kEvaluate, {.count = count, .images = count});
-  const PhaseEnds& ends = plan().evaluate_ends();
-  return {Floats(ends.loss)[0], CastSpan<int32_t>(Bytes(ends.correct))[0]};
+PassResult Session::Evaluate(const AxisParts& parts) {
+  CheckParts(plan(), parts);
+  impl_->executor.Run(Phase::kEvaluate, {.axes = parts});
+  return ResultOf(plan().evaluate_ends());
 }
 
 std::span<std::byte> Session::Bytes(ValueId value) {
@@ -161,9 +160,14 @@ std::span<std::byte> Session::Bytes(ValueId value) {
           plan().graph().value(value).spec.bytes()};
 }
 
-std::span<float> Session::Floats(ValueId value) {
-  TH_CHECK(plan().graph().value(value).spec.dtype == DType::kF32);
-  return CastSpan<float>(Bytes(value));
+ValueId Session::FeedNamed(const Ends& ends, std::string_view name) {
+  const auto feed = std::ranges::find(ends.feeds, name, &End::name);
+  TH_CHECK(feed != ends.feeds.end());
+  return feed->value;
+}
+
+void Session::CheckStored(ValueId value, DType dtype) const {
+  TH_CHECK(plan().graph().value(value).spec.storage == dtype);
 }
 
 }  // namespace thimble

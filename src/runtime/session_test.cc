@@ -129,11 +129,11 @@ TEST(Session, ATrainStepIsBothPhasesAndTellsTheLoss) {
     (*s)->Initialize(1);
     s->Feed();
   }
-  const BatchResult told = both->Differentiate(kBatch);
+  const PassResult told = both->Differentiate(kBatch);
   both->Update(0.1f);
-  const BatchResult step = one->TrainStep(kBatch, 0.1f);
+  const PassResult step = one->TrainStep(kBatch, 0.1f);
   EXPECT_EQ(told.loss, step.loss);
-  EXPECT_EQ(told.correct, step.correct);
+  EXPECT_EQ(told.metrics[0], step.metrics[0]);
   EXPECT_GT(step.loss, 0.0f);
   EXPECT_EQ(both.State(), one.State());
 }
@@ -178,13 +178,15 @@ TEST(Session, RowsBehindTheCountAreNotLookedAt) {
   s->Initialize(1);
   const auto with = [&](uint8_t rest) {
     s.Feed();
-    std::ranges::fill(s->train_images().subspan(2 * kPixels), rest);
-    const BatchResult trained = s->Differentiate(2);
+    std::ranges::fill(s->TrainFeed<uint8_t>("images").subspan(2 * kPixels),
+                      rest);
+    const PassResult trained = s->Differentiate(2);
     const std::string gradients = s.Gradients();
     // In bytes that training used: only now.
     s.FeedEvaluation();
-    std::ranges::fill(s->evaluate_images().subspan(2 * kPixels), rest);
-    const BatchResult tested = s->Evaluate(2);
+    std::ranges::fill(s->EvaluateFeed<uint8_t>("images").subspan(2 * kPixels),
+                      rest);
+    const PassResult tested = s->Evaluate(2);
     return std::pair(gradients, std::pair(trained.loss, tested.loss));
   };
   EXPECT_EQ(with(0), with(200));
@@ -200,7 +202,7 @@ TEST(Session, PartsOfAStepAddUpToTheGradientOfTheWhole) {
   double sum = 0;
   for (int64_t first = 0; first < kBatch; first += 2) {
     parts.Feed(first);
-    sum += parts->Differentiate({.first = first, .count = 2, .images = kBatch})
+    sum += parts->Differentiate({.first = first, .count = 2, .total = kBatch})
                .loss;
   }
   constexpr double kEps = std::numeric_limits<float>::epsilon();
@@ -214,9 +216,9 @@ TEST(Session, PartsOfAStepAddUpToTheGradientOfTheWhole) {
   }
   // A first part forgets what was there.
   parts.Feed();
-  parts->Differentiate({.first = 0, .count = 2, .images = kBatch});
+  parts->Differentiate({.first = 0, .count = 2, .total = kBatch});
   parts.Feed(2);
-  parts->Differentiate({.first = 2, .count = 2, .images = kBatch});
+  parts->Differentiate({.first = 2, .count = 2, .total = kBatch});
   EXPECT_EQ(parts.GradientsAsFloats(), got);
 }
 

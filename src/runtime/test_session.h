@@ -40,23 +40,25 @@ inline Model TinyModel(const Layers& layers) {
   Model model;
   model.name = "tiny";
   Graph& g = model.graph;
+  g.AddAxis("images", kBatch);
   const auto op = [&](const char* name, std::shared_ptr<const OpDef> def,
                       const std::vector<ValueId>& inputs) {
     return *g.AddOp(name, std::move(def), inputs);
   };
   const auto per_class = [&](const char* name, Role role, float value) {
-    return g.AddValue(name, {{kClasses}}, role, {Init::Kind::kConstant, value});
+    return g.AddValue(name, {{kClasses}, DType::kF32}, role,
+                      {Init::Kind::kConstant, value});
   };
-  model.images =
-      g.AddValue("images", {{kBatch, 1, 2, 2}, DType::kU8, true}, Role::kInput);
-  model.labels =
-      g.AddValue("labels", {{kBatch}, DType::kI32, true}, Role::kInput);
+  const ValueId images = g.AddValue(
+      "images", {{kBatch, 1, 2, 2}, DType::kU8, kBatchAxis}, Role::kInput);
+  const ValueId labels =
+      g.AddValue("labels", {{kBatch}, DType::kI32, kBatchAxis}, Role::kInput);
   const std::vector<float> scale = {1 / 64.0f};
   const std::vector<float> shift = {-2.0f};
   ValueId x = op("normalize", std::make_shared<ops::Normalize>(scale, shift),
-                 {model.images})[0];
+                 {images})[0];
   x = op("flatten", std::make_shared<ops::Flatten>(), {x})[0];
-  const ValueId w = g.AddValue("fc.weight", {{kClasses, kPixels}},
+  const ValueId w = g.AddValue("fc.weight", {{kClasses, kPixels}, DType::kF32},
                                Role::kParameter, {Init::Kind::kUniform, 0.5f});
   x = op("fc", std::make_shared<ops::Linear>(), {x, w})[0];
   if (layers.batch_norm) {
@@ -72,11 +74,13 @@ inline Model TinyModel(const Layers& layers) {
     model.dropout = 0.5;
   }
   const ValueId b = per_class("fc.bias", Role::kParameter, 0.25f);
-  model.logits = op("bias", std::make_shared<ops::Bias>(), {x, b})[0];
+  const ValueId logits = op("bias", std::make_shared<ops::Bias>(), {x, b})[0];
   const auto ends = op("loss", std::make_shared<ops::SoftmaxCrossEntropy>(),
-                       {model.logits, model.labels});
-  model.loss = ends[0];
-  model.correct = ends[1];
+                       {logits, labels});
+  model.ends = {.feeds = {{"images", images}, {"labels", labels}},
+                .outputs = {{"logits", logits}},
+                .loss = ends[0],
+                .metrics = {{"accuracy", ends[1]}}};
   return model;
 }
 
@@ -99,10 +103,12 @@ class TinySession {
 
   // Rows first, first + 1, …: the same ones for training and for evaluation.
   void Feed(int64_t first = 0) {
-    Fill(session_->train_images(), session_->train_labels(), first);
+    Fill(session_->TrainFeed<uint8_t>("images"),
+         session_->TrainFeed<int32_t>("labels"), first);
   }
   void FeedEvaluation() {
-    Fill(session_->evaluate_images(), session_->evaluate_labels(), 0);
+    Fill(session_->EvaluateFeed<uint8_t>("images"),
+         session_->EvaluateFeed<int32_t>("labels"), 0);
   }
 
   // Bytes of parameters, statistics and the optimizer's state.

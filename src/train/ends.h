@@ -19,7 +19,7 @@ namespace thimble::train {
 
 // `ends` is train_ends() or evaluate_ends() of the session's plan. The buffers
 // are the arena's: valid as long as the session.
-std::vector<FeedBuffer> FeedsOf(Session& session, const PhaseEnds& ends);
+std::vector<FeedBuffer> FeedsOf(Session& session, const Ends& ends);
 
 // What the plan's first axis counts: "images". Losses are means over it, and
 // speed is told by it.
@@ -33,9 +33,22 @@ struct MetricName {
 std::vector<MetricName> MetricsOf(const Plan& plan);
 
 // Adds a pass's sums to `sums`, one per metric.
-void AddMetrics(const BatchResult& result, std::span<double> sums);
+void AddMetrics(const PassResult& result, std::span<double> sums);
 
-// Fails where a microbatch of the source has no rows, or more than `room`.
-Status CheckRows(const BatchSource& source, int64_t rows, int64_t room);
+// What a pass uses of each axis: `counts`, after `done` of the `total` of its
+// step. Fails where the source has filled nothing, more than the plan has room
+// for, or more than it had named for the step.
+Result<AxisParts> PartsOf(const BatchSource& source, const Plan& plan,
+                          const AxisCounts& counts, const AxisCounts& done,
+                          const AxisCounts& total);
+// The same for a pass that is a step of its own.
+inline Result<AxisParts> PartsOf(const BatchSource& source, const Plan& plan,
+                                 const AxisCounts& counts) {
+  return PartsOf(source, plan, counts, /*done=*/{}, /*total=*/counts);
+}
+
+// A source that has filled `filled` of a step for which it had named `named`.
+Status OtherThanNamed(const BatchSource& source, const Axis& axis,
+                      int64_t filled, int64_t named);
 
 }  // namespace thimble::train

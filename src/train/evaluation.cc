@@ -22,19 +22,21 @@ TestPass::TestPass(Session& session, BatchSource& source)
       metrics_(MetricsOf(session.plan()).size()) {}
 
 Status TestPass::Add(int64_t part, TestResult* sums) {
-  TH_ASSIGN_OR_RETURN(const int64_t rows, source_.FillTest(part, feeds_));
-  TH_RETURN_IF_ERROR(CheckRows(source_, rows, session_.plan().microbatch()));
-  const BatchResult result = session_.Evaluate(rows);
-  sums->rows += rows;
-  sums->loss += static_cast<double>(result.loss) * static_cast<double>(rows);
+  TH_ASSIGN_OR_RETURN(const AxisCounts counts, source_.FillTest(part, feeds_));
+  TH_ASSIGN_OR_RETURN(const AxisParts parts,
+                      PartsOf(source_, session_.plan(), counts));
+  const PassResult result = session_.Evaluate(parts);
+  const int64_t count = counts[kBatchAxis.index()];
+  sums->count += count;
+  sums->loss += static_cast<double>(result.loss) * static_cast<double>(count);
   AddMetrics(result, sums->metrics);
   return Status::Ok();
 }
 
 TestResult TestPass::MeansOf(TestResult sums) {
-  const auto rows = static_cast<double>(sums.rows);
-  sums.loss /= rows;
-  for (double& metric : sums.metrics) metric /= rows;
+  const auto count = static_cast<double>(sums.count);
+  sums.loss /= count;
+  for (double& metric : sums.metrics) metric /= count;
   return sums;
 }
 
@@ -98,7 +100,7 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
   EvaluateSummary summary{.model = plan.model(),
                           .arena_bytes = plan.arena_bytes(),
                           .axis = std::string(train::AxisNameOf(plan)),
-                          .count = test.rows,
+                          .count = test.count,
                           .loss = test.loss,
                           .weights_sha256 = train::WeightsSha256(*session)};
   const std::vector<train::MetricName> names = train::MetricsOf(plan);

@@ -17,8 +17,8 @@
 namespace thimble::train {
 
 struct TestResult {
-  int64_t rows = 0;
-  double loss = 0;              // mean over all rows
+  int64_t count = 0;            // along the first axis
+  double loss = 0;              // mean over all of it
   std::vector<double> metrics;  // the same, in the model's order
 };
 

@@ -32,7 +32,7 @@ class ImageBatches final : public BatchSource {
     seed_ = seed;
     batch_ = plan.batch();
     microbatch_ = plan.microbatch();
-    TH_RETURN_IF_ERROR(CheckFeeds(plan));
+    TH_RETURN_IF_ERROR(FindFeeds(plan));
     return plan.options().training ? CheckTraining(plan) : Status::Ok();
   }
 
@@ -48,11 +48,11 @@ class ImageBatches final : public BatchSource {
                    RandomStream(seed_, epoch_, kOrderStream).Key());
     first_ = step * batch_;
     count_ = std::min(batch_, size - first_);
-    return StepSize{.parts = PartsOf(count_, microbatch_), .rows = count_};
+    return StepSize{.parts = PartsOf(count_, microbatch_), .counts = {count_}};
   }
 
-  Result<int64_t> Fill(int64_t part,
-                       std::span<const FeedBuffer> feeds) override {
+  Result<AxisCounts> Fill(int64_t part,
+                          std::span<const FeedBuffer> feeds) override {
     const int64_t done = part * microbatch_;
     const int64_t count = std::min(microbatch_, count_ - done);
     for (int64_t i = 0; i < count; ++i) {
@@ -64,15 +64,15 @@ class ImageBatches final : public BatchSource {
       if (augment_ == Augment::kNone) continue;
       ApplyCropFlip(DrawCropFlip(seed_, epoch_, record), data_.spec(), image);
     }
-    return count;
+    return AxisCounts{count};
   }
 
   int64_t TestParts() const override {
     return PartsOf(data_.size(Split::kTest), microbatch_);
   }
 
-  Result<int64_t> FillTest(int64_t part,
-                           std::span<const FeedBuffer> feeds) override {
+  Result<AxisCounts> FillTest(int64_t part,
+                              std::span<const FeedBuffer> feeds) override {
     const int64_t first = part * microbatch_;
     const int64_t count =
         std::min(microbatch_, data_.size(Split::kTest) - first);
@@ -80,7 +80,7 @@ class ImageBatches final : public BatchSource {
       TH_RETURN_IF_ERROR(data_.Read(Split::kTest, first + i, ImageOf(feeds, i),
                                     LabelOf(feeds, i)));
     }
-    return count;
+    return AxisCounts{count};
   }
 
   Result<std::map<std::string, std::string>> Settings() const override {
@@ -112,18 +112,43 @@ class ImageBatches final : public BatchSource {
   std::span<uint8_t> ImageOf(std::span<const FeedBuffer> feeds,
                              int64_t row) const {
     const auto bytes = static_cast<size_t>(data_.spec().bytes());
-    return feeds[0].As<uint8_t>().subspan(static_cast<size_t>(row) * bytes,
-                                          bytes);
+    return feeds[images_].As<uint8_t>().subspan(
+        static_cast<size_t>(row) * bytes, bytes);
   }
   int32_t* LabelOf(std::span<const FeedBuffer> feeds, int64_t row) const {
-    return &feeds[1].As<int32_t>()[static_cast<size_t>(row)];
+    return &feeds[labels_].As<int32_t>()[static_cast<size_t>(row)];
   }
 
-  Status CheckFeeds(const Plan& plan) const {
-    const PhaseEnds& ends =
+  Status FindFeeds(const Plan& plan) {
+    const Ends& ends =
         plan.options().training ? plan.train_ends() : plan.evaluate_ends();
-    const Shape& images = plan.graph().value(ends.images).spec.shape;
-    const int64_t classes = plan.graph().value(ends.logits).spec.shape[1];
+    const auto spec_of = [&plan](const End& end) {
+      return plan.graph().value(end.value).spec;
+    };
+    const auto images = std::ranges::find(ends.feeds, "images", &End::name);
+    const auto labels = std::ranges::find(ends.feeds, "labels", &End::name);
+    const auto logits = std::ranges::find(ends.outputs, "logits", &End::name);
+    if (ends.feeds.size() != 2 || images == ends.feeds.end() ||
+        labels == ends.feeds.end() || logits == ends.outputs.end() ||
+        !IsImageFeed(spec_of(*images)) || !IsLabelFeed(spec_of(*labels))) {
+      return Status::Usage(fmt::format(
+          "'{}' holds images and labels, for which {} has no feeds, or has "
+          "others besides; train it with a source of its own",
+          data_.name(), plan.model()));
+    }
+    images_ = static_cast<size_t>(images - ends.feeds.begin());
+    labels_ = static_cast<size_t>(labels - ends.feeds.begin());
+    return CheckSizes(spec_of(*images).shape, spec_of(*logits).shape[1]);
+  }
+
+  static bool IsImageFeed(const ValueSpec& spec) {
+    return spec.shape.rank() == 4 && spec.storage == DType::kU8;
+  }
+  static bool IsLabelFeed(const ValueSpec& spec) {
+    return spec.shape.rank() == 1 && spec.storage == DType::kI32;
+  }
+
+  Status CheckSizes(const Shape& images, int64_t classes) const {
     const ImageSpec& spec = data_.spec();
     if (images[1] == spec.channels && images[2] == spec.height &&
         images[3] == spec.width && classes == spec.classes) {
@@ -163,6 +188,9 @@ class ImageBatches final : public BatchSource {
   uint64_t seed_ = 0;
   int64_t batch_ = 1;
   int64_t microbatch_ = 1;
+  // Which feeds of the model they are.
+  size_t images_ = 0;
+  size_t labels_ = 0;
   // The current step.
   uint64_t epoch_ = 0;
   std::optional<KeyedPermutation> order_;  // of the epoch

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -91,13 +92,13 @@ std::vector<Image> StepOf(BatchSource& source, const ImageSpec& spec,
   EXPECT_TRUE(size.ok());
   for (int64_t part = 0; part < size->parts; ++part) {
     Room memory(spec, room);
-    const auto rows = source.Fill(part, memory.feeds());
-    EXPECT_TRUE(rows.ok());
-    for (int64_t row = 0; row < *rows; ++row) {
+    const auto counts = source.Fill(part, memory.feeds());
+    EXPECT_TRUE(counts.ok());
+    for (int64_t row = 0; row < (*counts)[0]; ++row) {
       images.push_back(memory.ImageAt(row));
     }
   }
-  EXPECT_EQ(static_cast<int64_t>(images.size()), size->rows);
+  EXPECT_EQ(static_cast<int64_t>(images.size()), size->counts[0]);
   return images;
 }
 
@@ -144,10 +145,10 @@ TEST(ImageBatches, ALastPartialBatchIsDroppedOrKept) {
   ASSERT_TRUE(keeping->Begin(plan, 1).ok());
   const auto last = keeping->BeginStep(0, 2);
   ASSERT_TRUE(last.ok());
-  EXPECT_EQ(last->rows, 3);
+  EXPECT_EQ(last->counts[0], 3);
   EXPECT_EQ(last->parts, 2);
   Room room(data.spec(), 2);
-  ASSERT_EQ(*keeping->Fill(1, room.feeds()), 1);
+  ASSERT_EQ(*keeping->Fill(1, room.feeds()), AxisCounts{1});
   EXPECT_NE(room.ImageAt(0), Image(16, 9));
   // Rows behind the valid ones stay as they are.
   EXPECT_EQ(room.ImageAt(1), Image(16, 9));
@@ -174,7 +175,8 @@ TEST(ImageBatches, TheTestSplitComesInOrderAndUnchanged) {
   ASSERT_EQ(source->TestParts(), 3);
   for (int64_t part = 0; part < 3; ++part) {
     Room room(data.spec(), 2);
-    ASSERT_EQ(*source->FillTest(part, room.feeds()), part < 2 ? 2 : 1);
+    ASSERT_EQ(*source->FillTest(part, room.feeds()),
+              AxisCounts{part < 2 ? 2 : 1});
     Image image(81);
     int32_t label = 0;
     ASSERT_TRUE(data.Read(Split::kTest, 2 * part, image, &label).ok());
@@ -237,6 +239,34 @@ TEST(ImageBatches, RefuseModelsAndBatchesThatTheyCannotServe) {
       RefusalOf(data, PlanFor(data.spec(), 2), {.augment = Augment::kCropFlip})
           .find("4 x 4 are too small"),
       std::string::npos);
+}
+
+TEST(ImageBatches, RefuseModelsWithOtherFeeds) {
+  const Numbered data(4, 6);
+  const Plan plan = PlanFor(data.spec(), 2);
+  const auto refused = [&](const std::function<void(Ends&)>& change) {
+    PlanParts parts = plan.parts();
+    change(parts.train);
+    const std::string message = RefusalOf(data, Plan(parts), {});
+    EXPECT_NE(message.find("source of its own"), std::string::npos) << message;
+  };
+  refused([](Ends& ends) { ends.feeds[0].name = "tokens"; });
+  refused([](Ends& ends) { ends.feeds[1].name = "next tokens"; });
+  refused([](Ends& ends) { ends.feeds.push_back({"lengths", {}}); });
+  refused([](Ends& ends) { ends.outputs.clear(); });
+  refused(
+      [](Ends& ends) { std::swap(ends.feeds[0].value, ends.feeds[1].value); });
+  // Their order is the model's.
+  PlanParts parts = plan.parts();
+  std::swap(parts.train.feeds[0], parts.train.feeds[1]);
+  const auto source = MakeImageBatches(data, {});
+  ASSERT_TRUE(source->Begin(Plan(parts), 1).ok());
+  ASSERT_TRUE(source->BeginStep(0, 0).ok());
+  Room room(data.spec(), 2);
+  std::vector<FeedBuffer> feeds = room.feeds();
+  std::swap(feeds[0], feeds[1]);
+  ASSERT_TRUE(source->Fill(0, feeds).ok());
+  EXPECT_NE(room.ImageAt(0), Image(16, 9));
 }
 
 TEST(ImageBatches, TellWhatTheyAre) {

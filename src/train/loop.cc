@@ -58,40 +58,46 @@ Status Loop::Step(int64_t epoch) {
   for (size_t i = 0; i < step_metrics_.size(); ++i) {
     now_.metrics[i].epoch_sum += step_metrics_[i];
   }
-  now_.epoch_count += size.rows;
+  const int64_t count = size.counts[kBatchAxis.index()];
+  now_.epoch_count += count;
   now_.final_train_loss = loss;
-  with_.reporter.Step(now_.step, loss, rate, size.rows);
+  with_.reporter.Step(now_.step, loss, rate, count);
   return Status::Ok();
 }
 
 Result<double> Loop::Differentiate(const BatchSource::StepSize& size) {
-  const int64_t room = with_.session.plan().microbatch();
+  const Plan& plan = with_.session.plan();
+  if (size.parts > 1 && plan.microbatches() == 1) {
+    return Status::Failed(fmt::format(
+        "the source '{}' has {} parts for a step that was planned as one; "
+        "plan with PlanOptions::microbatch",
+        with_.source.name(), size.parts));
+  }
   std::ranges::fill(step_metrics_, 0.0);
+  const auto total = static_cast<double>(size.counts[kBatchAxis.index()]);
   double loss = 0;
-  int64_t done = 0;
+  AxisCounts done = {};
   for (int64_t part = 0; part < size.parts; ++part) {
-    TH_ASSIGN_OR_RETURN(const int64_t rows, with_.source.Fill(part, feeds_));
-    TH_RETURN_IF_ERROR(CheckRows(with_.source, rows, room));
-    if (done + rows > size.rows) return OtherThanNamed(done + rows, size.rows);
-    const BatchResult result = with_.session.Differentiate(
-        {.first = done, .count = rows, .images = size.rows});
+    TH_ASSIGN_OR_RETURN(const AxisCounts counts,
+                        with_.source.Fill(part, feeds_));
+    TH_ASSIGN_OR_RETURN(const AxisParts parts,
+                        PartsOf(with_.source, plan, counts, done, size.counts));
+    const PassResult result = with_.session.Differentiate(parts);
     // Nothing of the step is applied before the update.
     if (!std::isfinite(result.loss)) {
       return Diverged("the loss of the next step is no number");
     }
-    loss += static_cast<double>(result.loss) *
-            (static_cast<double>(rows) / static_cast<double>(size.rows));
+    const auto count = static_cast<double>(counts[kBatchAxis.index()]);
+    loss += static_cast<double>(result.loss) * (count / total);
     AddMetrics(result, step_metrics_);
-    done += rows;
+    for (size_t i = 0; i < done.size(); ++i) done[i] += counts[i];
   }
-  if (done == size.rows) return loss;
-  return OtherThanNamed(done, size.rows);
-}
-
-Status Loop::OtherThanNamed(int64_t filled, int64_t named) const {
-  return Status::Failed(fmt::format(
-      "the source '{}' filled {} rows of a step for which it had named {}",
-      with_.source.name(), filled, named));
+  const std::span<const Axis> axes = plan.graph().axes();
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (done[i] == size.counts[i]) continue;
+    return OtherThanNamed(with_.source, axes[i], done[i], size.counts[i]);
+  }
+  return loss;
 }
 
 Status Loop::EndEpoch(int64_t epoch) {

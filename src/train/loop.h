@@ -49,7 +49,6 @@ class Loop {
   // Forward and backward of all microbatches of a step. Gives the mean loss,
   // and leaves the metrics' sums in step_metrics_.
   Result<double> Differentiate(const BatchSource::StepSize& size);
-  Status OtherThanNamed(int64_t filled, int64_t named) const;
   Status EndEpoch(int64_t epoch);
   // Keeps what a test has reached.
   void Note(const TestResult& test);

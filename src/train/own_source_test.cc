@@ -29,18 +29,18 @@ class Uneven : public BatchSource {
   int64_t StepsPerEpoch() const override { return 3; }
   Result<StepSize> BeginStep(int64_t epoch, int64_t step) override {
     calls.push_back({epoch, step});
-    return StepSize{.parts = step + 1, .rows = (step + 1) * (step + 2) / 2};
+    return StepSize{.parts = step + 1, .counts = {(step + 1) * (step + 2) / 2}};
   }
-  Result<int64_t> Fill(int64_t part,
-                       std::span<const FeedBuffer> feeds) override {
+  Result<AxisCounts> Fill(int64_t part,
+                          std::span<const FeedBuffer> feeds) override {
     Put(feeds, calls.back().epoch * 100 + calls.back().step * 10 + part);
-    return part + 1;
+    return AxisCounts{part + 1};
   }
   int64_t TestParts() const override { return 0; }
-  Result<int64_t> FillTest(int64_t part,
-                           std::span<const FeedBuffer> feeds) override {
+  Result<AxisCounts> FillTest(int64_t part,
+                              std::span<const FeedBuffer> feeds) override {
     Put(feeds, 1000 + part);
-    return part + 1;
+    return AxisCounts{part + 1};
   }
   Result<std::map<std::string, std::string>> Settings() const override {
     return std::map<std::string, std::string>{{"grammar", grammar}};
@@ -180,21 +180,21 @@ TEST_F(OwnSource, IsNamedInTheLogAndInTheWeights) {
 class Broken final : public Uneven {
  public:
   int64_t steps = 3;
-  int64_t named = 0;   // rows that a step is said to have; 0: as it has
-  int64_t filled = 0;  // rows that a part is said to have; 0: as it has
+  int64_t named = 0;   // what a step is said to have; 0: as it has
+  int64_t filled = 0;  // what a part is said to have; 0: as it has
   bool fails = false;
 
   int64_t StepsPerEpoch() const override { return steps; }
   Result<StepSize> BeginStep(int64_t epoch, int64_t step) override {
     auto size = Uneven::BeginStep(epoch, step);
-    if (named != 0) size->rows = named;
+    if (named != 0) size->counts = {named};
     return size;
   }
-  Result<int64_t> Fill(int64_t part,
-                       std::span<const FeedBuffer> feeds) override {
+  Result<AxisCounts> Fill(int64_t part,
+                          std::span<const FeedBuffer> feeds) override {
     if (fails) return Status::Failed("no more paper");
-    auto rows = Uneven::Fill(part, feeds);
-    return filled != 0 ? filled : *rows;
+    const auto counts = Uneven::Fill(part, feeds);
+    return filled != 0 ? AxisCounts{filled} : *counts;
   }
 };
 
@@ -210,17 +210,33 @@ TEST_F(OwnSource, IsRefusedWhereItBreaksItsWord) {
   EXPECT_EQ(refusal([](Broken& s) { s.steps = 0; }),
             "'uneven' has nothing to train on");
   for (const int64_t filled : {-1, 4}) {
-    EXPECT_EQ(refusal([&](Broken& s) { s.filled = filled; }),
-              "the source 'uneven' filled " + std::to_string(filled) +
-                  " rows of a microbatch that has room for 3; it must fill at "
-                  "least one, and no more");
+    EXPECT_EQ(
+        refusal([&](Broken& s) { s.filled = filled; }),
+        "the source 'uneven' filled " + std::to_string(filled) +
+            " images of a microbatch that has room for 3; it must fill at "
+            "least one, and no more");
   }
   EXPECT_EQ(refusal([](Broken& s) { s.named = 2; }),
-            "the source 'uneven' filled 1 rows of a step for which it had "
+            "the source 'uneven' filled 1 images of a step for which it had "
             "named 2");
   EXPECT_EQ(refusal([](Broken& s) { s.named = 1; }),
-            "the source 'uneven' filled 3 rows of a step for which it had "
+            "the source 'uneven' filled 3 images of a step for which it had "
             "named 1");
+}
+
+TEST_F(OwnSource, NeedsAPlanOfSeveralPartsToMakeSome) {
+  Network net("net", 6);
+  const ValueId x = net.Images({.channels = 1, .height = 4, .width = 4});
+  const auto model = net.Finish(net.Linear("fc", net.Flatten(x), 3));
+  ASSERT_TRUE(model.ok());
+  const auto whole = MakePlan(*model, {});
+  ASSERT_TRUE(whole.ok());
+  Uneven source;
+  const auto summary = Train(*whole, source, options_, nullptr);
+  ASSERT_FALSE(summary.ok());
+  EXPECT_NE(summary.status().message().find("PlanOptions::microbatch"),
+            std::string::npos)
+      << summary.status().message();
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ bool ItemModel::FindItems() {
     item_of_[v.i] = static_cast<uint32_t>(bytes_.size());
     bytes_.push_back(meter_.BytesOf(v));
   };
-  for (ValueId v : {program_.train.images, program_.train.labels}) {
-    base_of_[v.i] = v.i;
+  for (const End& feed : program_.train.feeds) {
+    base_of_[feed.value.i] = feed.value.i;
     inputs_ |= ItemBit(bytes_.size());
-    add(v);
+    add(feed.value);
   }
   for (OpId op : ops_) {
     const OpRun& run = meter_.First(op);

@@ -140,7 +140,7 @@ TEST(Rewrite, WhatComesLaterReadsTheLatestRun) {
   EXPECT_EQ(NamesOf(made, made.phases[static_cast<size_t>(Phase::kUpdate)]),
             "w.update");
   EXPECT_EQ(made.graph.value(made.train.loss).name, "loss");
-  EXPECT_EQ(made.graph.value(made.evaluate.images).name, "eval.images");
+  EXPECT_EQ(made.graph.value(made.evaluate.feeds[0].value).name, "eval.images");
 }
 
 TEST(Rewrite, AFormThatReadsWhatWasSavedGetsItBehindItsInputs) {

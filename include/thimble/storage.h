@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Storage: how the elements of a value are kept in memory. Mostly that is one
+// element after the other in one dtype. Two additions may be combined with it:
+//
+// - Value blocks: small dtypes need a scale. Every `values` elements share one,
+//   kept behind all elements.
+// - Sparsity: only some blocks of elements are kept. Which ones says an index,
+//   behind the elements (and their scales).
+//
+// Each part begins at a multiple of kStorageAlignment. Plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "thimble/dtype.h"
+
+namespace thimble {
+
+inline constexpr size_t kStorageAlignment = 8;
+
+struct ValueBlocks {
+  int64_t values;  // elements that share a scale
+  DType scale;
+  friend bool operator==(const ValueBlocks&, const ValueBlocks&) = default;
+};
+
+struct Sparsity {
+  int64_t nonzeros;    // blocks that are kept, at most
+  int64_t block;       // elements of a block
+  int64_t index_bits;  // of the whole index
+  friend bool operator==(const Sparsity&, const Sparsity&) = default;
+};
+
+struct Storage {
+  // Not explicit: a dtype alone is the usual storage.
+  Storage(DType type) : dtype(type) {}  // NOLINT(google-explicit-constructor)
+
+  // Of a tensor with `elements` elements: how many are kept,
+  int64_t Kept(int64_t elements) const;
+  // and the bytes of all parts together.
+  size_t Bytes(int64_t elements) const;
+
+  // "f32", "u8 in blocks of 64", "f16, sparse"
+  std::string ToString() const;
+
+  friend bool operator==(const Storage&, const Storage&) = default;
+
+  DType dtype;
+  std::optional<ValueBlocks> blocks;
+  std::optional<Sparsity> sparsity;
+};
+
+}  // namespace thimble
