@@ -78,7 +78,7 @@ Plan Report(const Model& model, PlanOptions options, const char* budget,
   const auto step = static_cast<double>(plan->flops_step());
   const auto again = static_cast<double>(plan->flops_recompute());
   fmt::print("{:<18} {:<11} {:<9} {:>10} {:>7.3f} {:>10.1f}\n", model.name,
-             options.checkpoint, budget, FormatBytes(plan->arena_bytes()),
+             options.recompute, budget, FormatBytes(plan->arena_bytes()),
              step / (step - again), 1e3 * best);
   return *std::move(plan);
 }
@@ -87,9 +87,9 @@ void Run(const Case& network) {
   const Model model = ModelOf(network);
   PlanOptions options{.threads = 2};
   const uint64_t most = Report(model, options, "-").arena_bytes();
-  options.checkpoint = network.strategy;
+  options.recompute = network.strategy;
   Report(model, options, "-");
-  options.checkpoint = "auto";
+  options.recompute = "auto";
   options.budget = 0;
   const uint64_t least =
       Report(model, options, "refused", Ask::kRefusal).arena_bytes();

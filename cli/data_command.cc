@@ -10,6 +10,7 @@
 #include "thimble/data.h"
 #include "thimble/size.h"
 #include "thimble/text.h"
+#include "words.h"
 
 namespace thimble::cli {
 namespace {
@@ -31,8 +32,9 @@ int List(const DataCommandFlags& flags) {
                               : !folder.ok()    ? folder.status().message()
                               : folder->empty() ? "not here"
                                                 : "in " + *folder;
-    std::printf("%-16s %s\n%-16s %s\n", known.name, known.description, "",
-                Printable(where).c_str());
+    std::printf("%-16s %s\n%-16s %s\n", known.name,
+                WithOptions(known.description).c_str(), "",
+                Printable(WithOptions(where)).c_str());
   }
   return code;
 }

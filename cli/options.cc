@@ -127,7 +127,7 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
   AddThreadsFlag(app, flags.threads);
   AddBudgetFlag(app, flags.budget);
   AddAllowFlags(app, flags);
-  app.add_option("--checkpoint", flags.checkpoint,
+  app.add_option("--checkpoint", flags.recompute,
                  "What to drop in the forward pass and compute again in the "
                  "backward pass: none (default), no-bn, every-M, residual-M, "
                  "residual-M* (or residual-Ms), sqrt, recursive-K, revolve, "
@@ -217,9 +217,9 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   options.optimizer = Sgd(sgd);
   options.threads = ThreadsOrDefault(flags.threads);
   options.budget = budget;
-  options.checkpoint = flags.checkpoint;
-  if (options.checkpoint.empty()) {
-    options.checkpoint = budget.has_value() ? "auto" : "none";
+  options.recompute = flags.recompute;
+  if (options.recompute.empty()) {
+    options.recompute = budget.has_value() ? "auto" : "none";
   }
   options.two_pass = flags.two_pass;
   options.microbatch = flags.microbatch;

@@ -26,7 +26,7 @@ struct PlanFlags {
   std::string precision = "f32";
   int threads = 0;  // 0: one per CPU
   std::string budget;
-  std::string checkpoint;  // empty: auto with a budget, else none
+  std::string recompute;  // empty: auto with a budget, else none
   bool two_pass = false;
   bool allow_microbatch = false;
   int64_t min_microbatch = 0;  // 0: the model's own

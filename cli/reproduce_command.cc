@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "options.h"
 #include "thimble/reproduce.h"
+#include "words.h"
 
 namespace thimble::cli {
 namespace {
@@ -23,7 +24,7 @@ std::string ReproductionList() {
   std::string text;
   for (const ReproductionName& r : ReproductionNames()) {
     text += (text.empty() ? "" : "; ") + std::string(r.name) + ": " +
-            std::string(r.what);
+            WithOptions(std::string(r.what));
   }
   return text;
 }
@@ -38,6 +39,7 @@ int RunReproduce(ReproduceFlags& flags) {
   auto reproduction = Reproduce(flags.name, flags.options);
   if (is_live) std::fputs("\r\033[K", stderr);
   if (!reproduction.ok()) return Report(reproduction.status());
+  for (std::string& note : reproduction->notes) note = WithOptions(note);
   const std::string text = flags.csv ? ReproductionCsv(*reproduction)
                                      : ReproductionText(*reproduction);
   std::fputs(text.c_str(), stdout);

@@ -66,9 +66,9 @@ std::string OptionsText(const Plan& plan, const TradeOff& trade) {
     text += "--microbatch " + std::to_string(options.microbatch) + " ";
   }
   // A star would have to be quoted.
-  std::string checkpoint = options.checkpoint;
-  if (checkpoint.ends_with('*')) checkpoint.back() = 's';
-  text += "--checkpoint " + checkpoint;
+  std::string strategy = options.recompute;
+  if (strategy.ends_with('*')) strategy.back() = 's';
+  text += "--checkpoint " + strategy;
   if (options.budget.has_value()) {
     std::string size = FormatBytesUp(*options.budget);
     std::erase(size, ' ');
@@ -100,14 +100,28 @@ std::string MetricText(double value, bool is_share) {
 }
 
 std::string WithOptions(std::string message) {
+  // What begins or ends as another one stands before it.
   constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+      {"DataOptions::data_dir", "--data-dir"},
+      {"FetchDataset(\"cifar10\")", "`thimble data get cifar10`"},
+      {"FetchOptions::from", "--from"},
+      {"ImageBatchOptions::augment = Augment::kNone", "--augment none"},
       {"ImageBatchOptions::augment", "--augment"},
       {"ImageBatchOptions::keep_last", "--keep-last"},
+      {"KnownDatasets()", "`thimble data list`"},
       {"Model::batch", "--batch"},
       {"PlanOptions::allow_microbatch", "--allow microbatch"},
+      {"PlanOptions::budget", "--budget"},
       {"PlanOptions::ghost_batch", "--ghost-batch"},
       {"PlanOptions::microbatch", "--microbatch"},
       {"PlanOptions::min_microbatch", "--min-microbatch"},
+      {"PlanOptions::recompute", "--checkpoint"},
+      {"PlanOptions::sharing = false", "--sharing off"},
+      {"PlanOptions::sharing", "--sharing"},
+      {"PlanOptions::threads", "--threads"},
+      {"ReproduceOptions::memory_only", "--memory-only"},
+      {"Train with TrainOptions::out_dir", "`thimble train --out`"},
+      {"Train with TrainOptions::resume", "`thimble train --resume`"},
       {"TrainOptions::learning_rate", "--lr"},
       {"TrainOptions::out_dir", "--out"},
       {"TrainOptions::overwrite", "--overwrite"},

@@ -39,7 +39,7 @@ double RatioOf(const Plan& plan) {
 
 Result<Plan> Auto(const Model& model, uint64_t budget, bool two_pass = false) {
   return MakePlan(model, {.threads = 2,
-                          .checkpoint = "auto",
+                          .recompute = "auto",
                           .two_pass = two_pass,
                           .budget = budget});
 }
@@ -87,7 +87,7 @@ TEST(Auto, CostsNoMoreThanANamedStrategyInTwoPasses) {
   for (const char* strategy : {"none", "residual-1", "residual-2*", "sqrt"}) {
     SCOPED_TRACE(strategy);
     const Result<Plan> named = MakePlan(
-        model, {.threads = 2, .checkpoint = strategy, .two_pass = true});
+        model, {.threads = 2, .recompute = strategy, .two_pass = true});
     ASSERT_TRUE(named.ok());
     const Result<Plan> chosen =
         Auto(model, named->arena_bytes(), /*two_pass=*/true);
@@ -102,7 +102,7 @@ void ExpectMonotoneInTwoPasses(const Model& model, uint64_t budgets) {
   const uint64_t least =
       MakeClosestPlan(
           model,
-          {.threads = 2, .checkpoint = "auto", .two_pass = true, .budget = 0})
+          {.threads = 2, .recompute = "auto", .two_pass = true, .budget = 0})
           ->arena_bytes();
   ASSERT_LT(least, most);
   EXPECT_FALSE(Auto(model, least - 1, /*two_pass=*/true).ok());
@@ -256,10 +256,10 @@ TEST(Auto, ARefusalNamesTheSmallestBudgetAndItWorks) {
 
 // The smallest budget of one microbatch size.
 uint64_t LeastAt(const Model& model, int64_t microbatch,
-                 const std::string& checkpoint = "auto") {
+                 const std::string& strategy = "auto") {
   return MakeClosestPlan(model, {.threads = 2,
                                  .microbatch = microbatch,
-                                 .checkpoint = checkpoint,
+                                 .recompute = strategy,
                                  .budget = 0})
       ->arena_bytes();
 }
@@ -267,7 +267,7 @@ uint64_t LeastAt(const Model& model, int64_t microbatch,
 Result<Plan> WithMicrobatches(const Model& model, uint64_t budget,
                               int64_t min_microbatch = 0) {
   return MakePlan(model, {.threads = 2,
-                          .checkpoint = "auto",
+                          .recompute = "auto",
                           .budget = budget,
                           .allow_microbatch = true,
                           .min_microbatch = min_microbatch});
@@ -294,7 +294,7 @@ TEST(Allow, TakesTheLargestMicrobatchAtWhichSomethingFits) {
     // With the least work there, as if the microbatch had been given.
     const Result<Plan> given = MakePlan(model, {.threads = 2,
                                                 .microbatch = microbatch,
-                                                .checkpoint = "auto",
+                                                .recompute = "auto",
                                                 .budget = budget});
     ASSERT_TRUE(given.ok());
     EXPECT_EQ(plan->arena_bytes(), given->arena_bytes());
@@ -312,7 +312,7 @@ TEST(Allow, GoesNotBelowTheSmallestMicrobatchAllowed) {
   // Without batch norms every division gives the same gradients.
   const Model plain = ModelOf("mlp", 32);
   const uint64_t smallest = MakeClosestPlan(plain, {.threads = 2,
-                                                    .checkpoint = "auto",
+                                                    .recompute = "auto",
                                                     .budget = 1000,
                                                     .allow_microbatch = true})
                                 ->arena_bytes();
@@ -328,7 +328,7 @@ TEST(Allow, KeepsGhostBatchesWhole) {
   PlanOptions options = {.threads = 2,
                          .microbatch = 12,
                          .ghost_batch = 6,
-                         .checkpoint = "auto",
+                         .recompute = "auto",
                          .budget = 0};
   options.budget = MakeClosestPlan(model, options)->arena_bytes() - 1;
   options.microbatch = 0;
@@ -343,16 +343,16 @@ TEST(Allow, ChangesNothingThatIsGivenAndNothingWithoutNeed) {
   const uint64_t budget = LeastAt(model, 32) - 1;
   EXPECT_FALSE(MakePlan(model, {.threads = 2,
                                 .microbatch = 32,
-                                .checkpoint = "auto",
+                                .recompute = "auto",
                                 .budget = budget,
                                 .allow_microbatch = true})
                    .ok());
   const Result<Plan> fixed = MakePlan(model, {.threads = 2,
-                                              .checkpoint = "residual-1",
+                                              .recompute = "residual-1",
                                               .budget = budget,
                                               .allow_microbatch = true});
   ASSERT_TRUE(fixed.ok()) << fixed.status().message();
-  EXPECT_EQ(fixed->options().checkpoint, "residual-1");
+  EXPECT_EQ(fixed->options().recompute, "residual-1");
   EXPECT_LT(fixed->microbatch(), 32);
   EXPECT_LE(fixed->arena_bytes(), budget);
   EXPECT_EQ(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gradient rule of every op, in a small network around it: all of a
-// Session's f32 gradients against complex-step derivatives of the scalar
-// interpreter.
+// Gradients of layers together, and what plans make of them: all of a Session's
+// f32 gradients against complex-step derivatives of the scalar interpreter.
+// Single ops are every_op_test.cc's.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -30,49 +30,23 @@ using Layers = std::function<ValueId(Network&, ValueId)>;
 
 // Checks the network images -> conv -> `layers` -> logits. `layers` must leave
 // rows; FinishImages makes them of images.
-void Check(const Layers& layers, int64_t count = kBatch, uint64_t seed = 1) {
+void Check(const Layers& layers) {
   Network net("gradient", kBatch);
   ValueId x = net.Images(kImages);
   x = net.Conv2d("before", x, {.channels = 3});
   const Result<Model> model = net.Finish(layers(net, x));
   ASSERT_TRUE(model.ok()) << model.status().message();
-  ExpectGradients(*model, FindPoint(*model, count, seed));
+  ExpectGradients(*model, FindPoint(*model, kBatch, 1));
 }
 
 ValueId FinishImages(Network& net, ValueId x) {
   return net.Linear("after", net.Flatten(x), kClasses);
 }
 
-void CheckImages(const Layers& layers, int64_t count = kBatch,
-                 uint64_t seed = 1) {
-  Check([&](Network& net,
-            ValueId x) { return FinishImages(net, layers(net, x)); },
-        count, seed);
-}
-
-TEST(Gradient, OfSoftmaxCrossEntropyAndLinearIsExact) {
-  Check([](Network& net, ValueId x) {
-    return net.Linear("fc", net.Flatten(x), kClasses, /*bias=*/false);
+void CheckImages(const Layers& layers) {
+  Check([&](Network& net, ValueId x) {
+    return FinishImages(net, layers(net, x));
   });
-}
-
-TEST(Gradient, OfConv2dIsExactForKernelsStridesAndPaddings) {
-  for (const ConvLayer& layer :
-       {ConvLayer{.channels = 4, .kernel = 1, .stride = 1, .padding = 0},
-        ConvLayer{.channels = 2, .kernel = 1, .stride = 2, .padding = 0},
-        ConvLayer{.channels = 4, .kernel = 3, .stride = 1, .padding = 1},
-        ConvLayer{.channels = 5, .kernel = 3, .stride = 2, .padding = 1},
-        ConvLayer{.channels = 2, .kernel = 3, .stride = 1, .padding = 0},
-        ConvLayer{.channels = 2, .kernel = 3, .stride = 3, .padding = 2},
-        ConvLayer{.channels = 2, .kernel = 2, .stride = 1, .padding = 1},
-        ConvLayer{.channels = 3, .kernel = 5, .stride = 2, .padding = 2},
-        ConvLayer{.channels = 9, .kernel = 5, .stride = 1, .padding = 0}}) {
-    SCOPED_TRACE("kernel " + std::to_string(layer.kernel) + " stride " +
-                 std::to_string(layer.stride) + " padding " +
-                 std::to_string(layer.padding));
-    CheckImages(
-        [&](Network& net, ValueId x) { return net.Conv2d("conv", x, layer); });
-  }
 }
 
 TEST(Gradient, OfStackedLinearLayersIsExact) {
@@ -83,60 +57,10 @@ TEST(Gradient, OfStackedLinearLayersIsExact) {
   });
 }
 
-TEST(Gradient, OfBiasOnRowsIsExact) {
-  Check([](Network& net, ValueId x) {
-    x = net.Bias("bias", net.Flatten(x));
-    return net.Linear("fc", x, kClasses);
-  });
-}
-
-TEST(Gradient, OfBiasOnImagesIsExact) {
-  CheckImages([](Network& net, ValueId x) { return net.Bias("bias", x); });
-}
-
-TEST(Gradient, OfBatchNormOnRowsIsExact) {
-  Check([](Network& net, ValueId x) {
-    x = net.Linear("fc1", net.Flatten(x), 5);
-    x = net.BatchNorm("bn", x);
-    return net.Linear("fc2", x, kClasses);
-  });
-}
-
-TEST(Gradient, OfBatchNormOnImagesIsExact) {
-  CheckImages(
-      [](Network& net, ValueId x) { return net.BatchNorm("bn", x, 1e-2f); });
-}
-
-TEST(Gradient, OfBatchNormOnInputsAloneIsExact) {
-  // Nothing learned stands before it, so grad_x is not made.
-  Network net("gradient", kBatch);
-  const ValueId x = net.BatchNorm("bn", net.Images(kImages));
-  const Result<Model> model = net.Finish(FinishImages(net, x));
-  ASSERT_TRUE(model.ok()) << model.status().message();
-  ExpectGradients(*model, FindPoint(*model, kBatch, 1));
-}
-
 TEST(Gradient, OfBiasUnderBatchNormIsZeroUpToRounding) {
   CheckImages([](Network& net, ValueId x) {
     return net.BatchNorm("bn", net.Bias("bias", x));
   });
-}
-
-TEST(Gradient, OfDropoutIsExactOnImagesAndRows) {
-  for (const int64_t count : {kBatch, kBatch - 1}) {
-    CheckImages(
-        [](Network& net, ValueId x) {
-          x = net.Dropout(net.Relu(net.Dropout(x, 0.5)), 0.25);
-          return net.Conv2d("conv", x, {.channels = 2});
-        },
-        count);
-    Check(
-        [](Network& net, ValueId x) {
-          x = net.Linear("fc1", net.Dropout(net.Flatten(x), 0.25), 7);
-          return net.Linear("fc2", net.Dropout(x, 0.5), kClasses);
-        },
-        count);
-  }
 }
 
 // Losses of three steps that change nothing, from a session that stands after
@@ -185,80 +109,12 @@ void ExpectUses(const Layers& layers, const char* op_name) {
   })) << op_name;
 }
 
-TEST(Gradient, OfReluIsExactFromItsOutputAndFromItsMask) {
-  // A convolution's gradient reads its input again: the ReLU's output is kept.
-  const Layers output = [](Network& net, ValueId x) {
-    return FinishImages(net, net.Conv2d("conv", net.Relu(x), {.channels = 2}));
-  };
-  ExpectUses(output, "relu-grad");
-  Check(output);
-  // Pooling needs nothing: only the mask remains.
-  const Layers mask = [](Network& net, ValueId x) {
-    return FinishImages(net, net.AveragePool(net.Relu(x)));
-  };
-  ExpectUses(mask, "relu-grad-from-mask");
-  Check(mask);
-}
-
 TEST(Gradient, OfReluThatIsKeptThroughAViewIsExact) {
   const Layers layers = [](Network& net, ValueId x) {
     return FinishImages(net, net.Relu(x));
   };
   ExpectUses(layers, "relu-grad");
   Check(layers);
-}
-
-TEST(Gradient, OfPoolingIsExactForOverlapAndPadding) {
-  for (const PoolLayer& layer :
-       {PoolLayer{.kernel = 2, .stride = 2, .padding = 0},
-        PoolLayer{.kernel = 3, .stride = 1, .padding = 1},
-        PoolLayer{.kernel = 3, .stride = 2, .padding = 1},
-        PoolLayer{.kernel = 3, .stride = 2, .padding = 0},
-        PoolLayer{.kernel = 2, .stride = 1, .padding = 1},
-        PoolLayer{.kernel = 2, .stride = 3, .padding = 0},
-        PoolLayer{.kernel = 5, .stride = 4, .padding = 2}}) {
-    SCOPED_TRACE("kernel " + std::to_string(layer.kernel) + " stride " +
-                 std::to_string(layer.stride) + " padding " +
-                 std::to_string(layer.padding));
-    CheckImages([&](Network& net, ValueId x) { return net.MaxPool(x, layer); });
-    CheckImages(
-        [&](Network& net, ValueId x) { return net.AveragePool(x, layer); });
-  }
-}
-
-TEST(Gradient, OfGlobalAveragePoolIsExact) {
-  Check([](Network& net, ValueId x) {
-    return net.Linear("fc", net.GlobalAveragePool(x), kClasses);
-  });
-}
-
-TEST(Gradient, OfAddIsExactForBranchesSharedValuesAndItself) {
-  CheckImages([](Network& net, ValueId x) {
-    return net.Add(x, net.Conv2d("branch", x, {.channels = 3}));
-  });
-  CheckImages([](Network& net, ValueId x) { return net.Add(x, x); });
-  CheckImages([](Network& net, ValueId x) {
-    const ValueId sum = net.Add(x, x);
-    return net.Relu(net.Add(net.Add(sum, x), sum));
-  });
-  Check([](Network& net, ValueId x) {
-    x = net.Flatten(x);
-    const ValueId a = net.Linear("a", x, kClasses);
-    const ValueId b = net.Linear("b", x, kClasses);
-    return net.Add(net.Add(a, b), a);
-  });
-}
-
-TEST(Gradient, OfShortcutIsExactForChannelsAndStrides) {
-  for (const int64_t stride : {1, 2, 3}) {
-    for (const int64_t channels : {2, 3, 5}) {
-      SCOPED_TRACE("stride " + std::to_string(stride) + " channels " +
-                   std::to_string(channels));
-      CheckImages([&](Network& net, ValueId x) {
-        return net.Shortcut(x, channels, stride);
-      });
-    }
-  }
 }
 
 TEST(Gradient, OfAResidualBlockIsExact) {
@@ -327,28 +183,6 @@ TEST(Gradient, OfAnLstmIsExactForStepsAndLayers) {
   }
 }
 
-TEST(Gradient, OfAnLstmThatLearnsItsInputsIsExact) {
-  // The rows of one convolution are the input of every step, so that its
-  // gradient is summed over the steps; and once it is also the state.
-  Check([](Network& net, ValueId x) {
-    const ValueId row = net.Linear("row", net.Flatten(x), 4);
-    const LstmWeights weights = net.Lstm("lstm", 4, 4);
-    LstmState state = net.LstmStep("1", row, weights, {});
-    state = net.LstmStep("2", row, weights, state);
-    state = net.LstmStep("3", row, weights, {.h = row, .c = state.c});
-    return net.Linear("fc", net.Add(state.h, row), kClasses);
-  });
-}
-
-TEST(Gradient, OfAnLstmIsExactWhereOnlyItsStateIsRead) {
-  Check([](Network& net, ValueId x) {
-    const LstmWeights weights = net.Lstm("lstm", 90, 4);
-    LstmState state = net.LstmStep("1", net.Flatten(x), weights, {});
-    state = net.LstmStep("2", net.Flatten(x), weights, state);
-    return net.Linear("fc", state.c, kClasses);
-  });
-}
-
 TEST(Gradient, OfAnLstmAddsUpInOneBufferPerWeight) {
   const Result<Model> model = TwoLstms(kImages, 12);
   ASSERT_TRUE(model.ok()) << model.status().message();
@@ -387,27 +221,6 @@ TEST(Gradient, OfParametersBesideTheLossIsNotMade) {
     EXPECT_EQ(!state.state.empty(), used);
   }
   ExpectGradients(*model, FindPoint(*model, kBatch, 1));
-}
-
-TEST(Gradient, IsThatOfTheRowsABatchHolds) {
-  for (const int64_t count : {1, 2}) {
-    SCOPED_TRACE("rows " + std::to_string(count));
-    CheckImages(
-        [](Network& net, ValueId x) {
-          x = net.MaxPool(net.Relu(net.BatchNorm("bn", x)));
-          return net.Bias("bias", net.Conv2d("conv", x, {.channels = 2}));
-        },
-        count);
-  }
-}
-
-TEST(Gradient, IsExactForBatchOne) {
-  Network net("gradient", 1);
-  ValueId x = net.Relu(net.BatchNorm("bn", net.Images(kImages)));
-  x = net.Relu(net.Linear("fc1", net.Flatten(x), 4));
-  const Result<Model> model = net.Finish(net.Linear("fc2", x, kClasses));
-  ASSERT_TRUE(model.ok()) << model.status().message();
-  ExpectGradients(*model, FindPoint(*model, 1, 1));
 }
 
 }  // namespace

@@ -12,49 +12,13 @@
 #include <vector>
 
 #include "gradient_check.h"
-#include "graph/op.h"
+#include "microbatch_nets.h"
 #include "thimble/model.h"
-#include "thimble/network.h"
 #include "thimble/plan.h"
 #include "thimble/session.h"
 
 namespace thimble::testing {
 namespace {
-
-const ImageLayer kSmall = {.channels = 2, .height = 6, .width = 6};
-
-Model Finish(Network& net, ValueId logits) {
-  const Result<Model> model = net.Finish(logits);
-  EXPECT_TRUE(model.ok()) << model.status().message();
-  return *model;
-}
-
-// Every op that makes a parameter's gradient, with batch norms in all forms: in
-// convolutions, on images, on rows. A dropout goes by an image's place in the
-// step, not in its part.
-Model Normalized(int64_t batch) {
-  Network net("normalized", batch);
-  const ValueId first =
-      net.Conv2d("first", net.Images(kSmall), {.channels = 3});
-  ValueId x = net.Relu(net.BatchNorm("bn1", first, 1e-2f));
-  x = net.Conv2d("conv1", x, {.channels = 3});
-  x = net.Relu(net.BatchNorm("bn2", x, 1e-2f));
-  x = net.Add(first, net.Conv2d("conv2", x, {.channels = 3}));
-  x = net.Bias("bias", net.Dropout(net.BatchNorm("bn3", x, 1e-2f), 0.2));
-  x = net.Conv2d("conv3", x, {.channels = 2});
-  x = net.Linear("fc", net.Flatten(net.AveragePool(x)), 5);
-  x = net.Relu(net.BatchNorm("bn4", x, 1e-1f));
-  return Finish(net, net.Linear("head", x, 3));
-}
-
-Model Plain(int64_t batch) {
-  Network net("plain", batch);
-  ValueId x = net.Conv2d("conv1", net.Images(kSmall), {.channels = 3});
-  x = net.Dropout(net.Relu(net.Bias("bias", x)), 0.3);
-  x = net.Conv2d("conv2", x, {.channels = 2, .stride = 2});
-  x = net.Dropout(net.Relu(net.Linear("fc", net.Flatten(x), 6)), 0.3);
-  return Finish(net, net.Linear("head", x, 3));
-}
 
 // How a step of `count` images goes through a plan.
 struct Division {
@@ -161,14 +125,6 @@ std::vector<ValueId> GradientIds(const Plan& plan) {
   std::vector<ValueId> ids;
   for (const ParameterState& p : plan.parameters()) ids.push_back(p.gradient);
   return ids;
-}
-
-Plan PlanOf(const Model& model, const PlanOptions& options) {
-  Result<Plan> plan = MakePlan(model, options);
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  const Status valid = ValidatePlan(*plan);
-  EXPECT_TRUE(valid.ok()) << valid.message();
-  return *std::move(plan);
 }
 
 Trained OneStep(const Model& model, const PlanOptions& options, int64_t count) {
@@ -330,96 +286,6 @@ TEST(Microbatch, AStepThatIsNotAppliedLeavesNoTrace) {
     EXPECT_TRUE(
         SameBits(ValuesOf(plan.statistics(), *session), clean.statistics));
   }
-}
-
-// ---- Plans
-
-size_t BytesOf(const Plan& plan, Role role) {
-  size_t bytes = 0;
-  for (const Buffer& b : plan.buffers()) {
-    if (b.role == role) bytes += b.bytes;
-  }
-  return bytes;
-}
-
-TEST(Microbatch, ActivationsOfWrnShrinkWithIt) {
-  const ImageLayer cifar = {.channels = 3, .height = 32, .width = 32};
-  const Result<Model> model =
-      BuildModel("wrn-28-2", {.batch = 100, .images = cifar});
-  ASSERT_TRUE(model.ok());
-  const Plan whole = PlanOf(*model, {.threads = 2});
-  const Plan tenth = PlanOf(*model, {.threads = 2, .microbatch = 10});
-  EXPECT_EQ(tenth.batch(), 100);
-  EXPECT_EQ(tenth.microbatch(), 10);
-  EXPECT_EQ(tenth.microbatches(), 10);
-  const auto activations = [](const Plan& plan) {
-    return plan.peak_bytes(Role::kActivation) +
-           plan.peak_bytes(Role::kActivationGradient);
-  };
-  EXPECT_LE(activations(tenth), activations(whole) / 9);
-  EXPECT_LE(tenth.arena_bytes(), whole.arena_bytes() / 5);
-  // One buffer for each gradient, whatever the microbatch.
-  EXPECT_EQ(BytesOf(tenth, Role::kGradient), BytesOf(whole, Role::kGradient));
-  // A step computes the same; the sums of gamma's and beta's gradients come on
-  // top.
-  EXPECT_GE(tenth.flops_step(), whole.flops_step());
-  EXPECT_LE(tenth.flops_step() - whole.flops_step(),
-            10 * model->graph.ParameterCount());
-}
-
-TEST(Microbatch, WhatTheUpdateReadsLivesFromTheFirstOp) {
-  const Model model = Normalized(6);
-  const Plan plan = PlanOf(model, {.microbatch = 2});
-  const Plan whole = PlanOf(model, {});
-  size_t carried = 0;
-  for (const ScheduledOp& s : plan.schedule()) {
-    if (s.phase != Phase::kUpdate) continue;
-    for (ValueId v : plan.graph().op(s.op).inputs) {
-      if (!plan.graph().value(v).producer.valid()) continue;
-      ++carried;
-      EXPECT_TRUE(plan.IsCarried(v));
-      EXPECT_EQ(plan.BufferOf(v).live.begin, 0u);
-    }
-  }
-  // A gradient for each parameter, and two next statistics of each norm.
-  EXPECT_EQ(carried, plan.parameters().size() + plan.statistics().size());
-  for (const ParameterState& p : whole.parameters()) {
-    EXPECT_FALSE(whole.IsCarried(p.gradient));
-  }
-}
-
-TEST(Microbatch, MustDivideTheBatch) {
-  const Model model = Normalized(12);
-  const auto refused = [&model](const PlanOptions& options) {
-    const Result<Plan> plan = MakePlan(model, options);
-    EXPECT_FALSE(plan.ok());
-    EXPECT_EQ(plan.status().code(), StatusCode::kUsage);
-    return plan.status().message();
-  };
-  EXPECT_EQ(refused({.microbatch = 5}),
-            "a microbatch of 5 images does not divide the batch of 12; 4 "
-            "would");
-  EXPECT_EQ(refused({.microbatch = 24}),
-            "a microbatch of 24 images does not divide the batch of 12; 12 "
-            "would");
-  EXPECT_EQ(refused({.microbatch = 6, .ghost_batch = 4}),
-            "a ghost batch of 4 images does not divide the microbatch of 6; 3 "
-            "would");
-  EXPECT_EQ(refused({.ghost_batch = 5}),
-            "a ghost batch of 5 images does not divide the batch of 12; 4 "
-            "would");
-  refused({.microbatch = -1});
-  refused({.ghost_batch = -2});
-  EXPECT_TRUE(MakePlan(model, {.microbatch = 12, .ghost_batch = 12}).ok());
-}
-
-TEST(Microbatch, GroupsAreRefusedWhereNothingIsNormalised) {
-  const Result<Plan> plan = MakePlan(Plain(12), {.ghost_batch = 5});
-  ASSERT_FALSE(plan.ok());
-  EXPECT_EQ(plan.status().code(), StatusCode::kUsage);
-  EXPECT_EQ(plan.status().message(),
-            "a ghost batch of 5 images has no effect on plain, which has no "
-            "batch norms; leave out PlanOptions::ghost_batch");
 }
 
 }  // namespace

@@ -1,56 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What an op says that its backward reads (OpDef::Needs) is what the ops of its
-// backward read in the plan: less would let the planner drop a value too early,
-// more would keep bytes for nothing.
+// backward read: less would let the planner drop a value too early, more would
+// keep bytes for nothing. For every op of the oracle, and what they fuse to.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "graph/op.h"
-#include "ops/lstm_cell.h"
-#include "ops/lstm_gates.h"
+#include "planner/fuse.h"
+#include "planner/program.h"
+#include "sample_nets.h"
 #include "thimble/network.h"
-#include "thimble/plan.h"
 
 namespace thimble::testing {
 namespace {
 
-// A network with every op at a place where all of its gradients are wanted, and
-// both forms of ReLU.
-Result<Model> EveryOp() {
-  Network net("every", 2);
-  ValueId x = net.Images({.channels = 1, .height = 9, .width = 9});
-  x = net.Conv2d("first", x, {.channels = 2});
-  x = net.Relu(net.BatchNorm("bn", net.Conv2d("conv", x, {.channels = 3})));
-  x = net.Bias("bias", net.MaxPool(x));  // the ReLU above keeps a mask
-  const ValueId narrow = net.AveragePool(x, {.kernel = 3, .stride = 1});
-  const ValueId wide = net.Shortcut(narrow, 4, 1);
-  x = net.Relu(net.Add(net.Conv2d("branch", narrow, {.channels = 4}), wide));
-  x = net.Conv2d("reader", x, {.channels = 2});  // keeps the ReLU's output
-  const ValueId rows =
-      net.Linear("fc1", net.Dropout(net.GlobalAveragePool(x), 0.5), 4);
-  const ValueId flat = net.Linear("fc2", net.Flatten(x), 4);
-  return net.Finish(net.Linear("fc3", net.Add(rows, flat), 3));
-}
-
-// The same of sequences: two steps, one with a state before it.
-Result<Model> EverySequenceOp() {
-  Network net("sequence", 2);
-  const int64_t features =
-      net.ImageSequence({.channels = 1, .height = 4, .width = 3}, 4);
-  const LstmWeights weights = net.Lstm("lstm", 5, 4);
-  LstmState state;
-  for (int64_t step = 0; step < 4; ++step) {
-    const std::string name = "s" + std::to_string(step);
-    const ValueId x =
-        net.Linear(name, net.SequenceStep(step), features + 2, false);
-    state = net.LstmStep(name, x, weights, state);
-  }
-  return net.Finish(net.Linear("fc", state.h, 3, /*bias=*/false));
-}
+using Part = planner::OpOrigin::Part;
 
 // Which values of the forward pass the backward ops of one op read.
 struct Reads {
@@ -59,122 +29,156 @@ struct Reads {
   bool saved = false;
 };
 
-class NeedsTest : public ::testing::Test {
- protected:
-  void SetUp() override { Use(EveryOp()); }
-
-  void Use(const Result<Model>& model) {
-    ASSERT_TRUE(model.ok()) << model.status().message();
-    model_ = *model;
-    forward_.clear();
-    backward_.clear();
-    Result<Plan> plan = MakePlan(model_, {});
-    ASSERT_TRUE(plan.ok()) << plan.status().message();
-    plan_.emplace(*std::move(plan));
-    bool forward = true;
-    for (const ScheduledOp& scheduled : plan_->schedule()) {
-      if (scheduled.phase != Phase::kMicrobatch) continue;
-      const Op& op = plan_->graph().op(scheduled.op);
-      (forward ? forward_ : backward_).push_back(&op);
-      if (op.outputs[0] == plan_->train_ends().loss) forward = false;
+class Differentiated {
+ public:
+  explicit Differentiated(const Model& model)
+      : model_(model), program_(planner::Differentiate(model, {}, 1)) {
+    for (uint32_t i = 0; i < program_.graph.values().size(); ++i) {
+      const Value& value = program_.graph.values()[i];
+      if (OriginOf({i}).part != Part::kBackward) by_name_[value.name] = {i};
+    }
+    for (const Value& v : model.graph.values()) {
+      learned_.push_back(v.role == Role::kParameter);
+    }
+    for (const Op& op : model.graph.ops()) {
+      const bool any = std::ranges::any_of(
+          op.inputs, [&](ValueId v) { return learned_[v.i]; });
+      for (ValueId v : op.outputs) learned_[v.i] = any;
     }
   }
 
-  // The training form of the model's op, by name.
-  const Op* ForwardOf(const Op& op) const {
-    for (const Op* candidate : forward_) {
-      if (candidate->name == op.name) return candidate;
-    }
-    ADD_FAILURE() << "no forward op " << op.name;
-    return nullptr;
-  }
-
-  bool IsForwardValue(ValueId v) const {
-    const OpId producer = plan_->graph().value(v).producer;
-    return std::ranges::none_of(backward_, [&](const Op* op) {
-      return producer.valid() && &plan_->graph().op(producer) == op;
+  // Whether all gradients that the op could make are wanted: not where its
+  // input is made of images alone.
+  bool AllWanted(const Op& op) const {
+    return std::ranges::all_of(op.inputs, [&](ValueId v) {
+      const Role role = model_.graph.value(v).role;
+      return learned_[v.i] || role == Role::kInput || role == Role::kStatistic;
     });
   }
 
-  Reads ReadsOf(const Op& op) const {
+  Reads ReadsOf(uint32_t model_op) const {
+    const Op& op = model_.graph.ops()[model_op];
     Reads reads;
-    const Op* forward = ForwardOf(op);
-    if (forward == nullptr) return reads;
-    for (const Op* backward : backward_) {
-      if (!backward->name.starts_with(op.name + ".grad")) continue;
-      for (ValueId v : backward->inputs) {
-        if (!IsForwardValue(v)) continue;
-        bool own = false;
-        for (size_t k = 0; k < forward->inputs.size(); ++k) {
-          if (forward->inputs[k] != v) continue;
-          reads.inputs |= 1u << k;
-          own = true;
-        }
-        for (size_t k = 0; k < forward->outputs.size(); ++k) {
-          if (forward->outputs[k] != v) continue;
-          (k == 0 ? reads.output : reads.saved) = true;
-          own = true;
-        }
-        EXPECT_TRUE(own) << backward->name << " reads "
-                         << plan_->graph().value(v).name
-                         << ", which is not its forward op's";
+    for (size_t k = 0; k < program_.graph.ops().size(); ++k) {
+      const planner::OpOrigin& origin = program_.origins[k];
+      if (origin.part != Part::kBackward || origin.source != model_op) continue;
+      for (ValueId v : program_.graph.ops()[k].inputs) {
+        if (OriginOf(v).part != Part::kBackward) Note(op, model_op, v, reads);
       }
     }
     return reads;
   }
 
-  Model model_;
-  std::optional<Plan> plan_;
-  std::vector<const Op*> forward_, backward_;
+ private:
+  planner::OpOrigin OriginOf(ValueId v) const {
+    const OpId producer = program_.graph.value(v).producer;
+    return producer.valid() ? program_.origins[producer.i]
+                            : planner::OpOrigin{};
+  }
+
+  // The model's value in training. Those of the evaluation are called
+  // otherwise.
+  ValueId At(ValueId v) const {
+    const auto found = by_name_.find(model_.graph.value(v).name);
+    EXPECT_TRUE(found != by_name_.end()) << model_.graph.value(v).name;
+    return found == by_name_.end() ? ValueId{} : found->second;
+  }
+
+  void Note(const Op& op, uint32_t model_op, ValueId v, Reads& reads) const {
+    bool own = false;
+    for (size_t k = 0; k < op.inputs.size(); ++k) {
+      if (At(op.inputs[k]) != v) continue;
+      reads.inputs |= 1u << k;
+      own = true;
+    }
+    if (own) return;
+    if (At(op.outputs[0]) == v) {
+      reads.output = true;
+      return;
+    }
+    // An extra value of the op's own, or the statistics of its input.
+    reads.saved = true;
+    const planner::OpOrigin origin = OriginOf(v);
+    const Value& value = program_.graph.value(v);
+    EXPECT_TRUE((origin.part == Part::kForward && origin.source == model_op) ||
+                value.role == Role::kStatistic)
+        << op.name << "'s backward reads " << value.name
+        << ", which is not its forward op's";
+  }
+
+  const Model& model_;
+  planner::Program program_;
+  std::map<std::string, ValueId> by_name_;
+  std::vector<bool> learned_;  // by the model's values
 };
 
-TEST_F(NeedsTest, AreExactlyWhatBackwardReads) {
-  std::set<std::string_view> seen;
-  int masks = 0;
-  int outputs = 0;
-  for (const Op& op : model_.graph.ops()) {
-    // No gradient is wanted of images, nor through the first layer.
-    if (op.name == "normalize" || op.name == "first") continue;
+// Of inputs that are one value, a need of one is a need of all.
+uint32_t ReadableInputs(const Op& op, uint32_t needed) {
+  uint32_t inputs = 0;
+  for (size_t k = 0; k < op.inputs.size(); ++k) {
+    for (size_t l = 0; l < op.inputs.size(); ++l) {
+      if (op.inputs[k] != op.inputs[l]) continue;
+      if (((needed >> l) & 1) != 0) inputs |= 1u << k;
+    }
+  }
+  return inputs;
+}
+
+// How often a form of an op was met.
+struct Met {
+  int bits = 0;     // of the output
+  int outputs = 0;  // instead of them
+  std::set<std::string> ops;
+};
+
+void ExpectExactNeeds(const Model& model, Met& met) {
+  const Differentiated differentiated(model);
+  for (uint32_t k = 0; k < model.graph.ops().size(); ++k) {
+    const Op& op = model.graph.ops()[k];
     SCOPED_TRACE(op.name);
-    seen.insert(op.def->name());
     const BackwardNeeds needs = op.def->Needs();
-    const Reads reads = ReadsOf(op);
-    EXPECT_EQ(reads.inputs, needs.inputs);
+    const uint32_t inputs = ReadableInputs(op, needs.inputs);
+    const Reads reads = differentiated.ReadsOf(k);
+    EXPECT_EQ(reads.inputs & ~inputs, 0u) << "reads more than it says";
+    if (!differentiated.AllWanted(op)) continue;
+    met.ops.emplace(op.def->name());
+    EXPECT_EQ(reads.inputs, inputs);
     if (needs.output_bits) {
       // Either the output or its bits, never both.
       EXPECT_NE(reads.output, reads.saved);
-      ++(reads.saved ? masks : outputs);
+      ++(reads.saved ? met.bits : met.outputs);
     } else {
       EXPECT_EQ(reads.output, needs.output);
       EXPECT_EQ(reads.saved, needs.saved);
     }
   }
-  EXPECT_EQ(masks, 1);
-  EXPECT_EQ(outputs, 1);
-  // Every op that a network can hold, but for Normalize.
-  EXPECT_EQ(seen.size(), 13u);
 }
 
-TEST_F(NeedsTest, OfSequencesAreExactlyWhatBackwardReads) {
-  Use(EverySequenceOp());
-  std::set<std::string_view> seen;
-  for (const Op& op : model_.graph.ops()) {
-    const bool lstm = Is<ops::LstmGates>(op) || Is<ops::LstmCell>(op);
-    if (!lstm) continue;
-    SCOPED_TRACE(op.name);
-    seen.insert(op.def->name());
-    const BackwardNeeds needs = op.def->Needs();
-    const Reads reads = ReadsOf(op);
-    EXPECT_EQ(reads.inputs, needs.inputs);
-    EXPECT_EQ(reads.output, needs.output);
-    EXPECT_EQ(reads.saved, needs.saved);
-  }
-  EXPECT_EQ(seen.size(), 2u);
+TEST(Needs, AreExactlyWhatBackwardReads) {
+  Met met;
+  std::set<std::string> ops;
+  ForEachSampleNet(2, kAllAround, [&](const SampleNet& net) {
+    ExpectExactNeeds(net.model, met);
+    for (const Op& op : net.model.graph.ops()) ops.emplace(op.def->name());
+    const Model fused = planner::Fuse(net.model);
+    for (const Op& op : fused.graph.ops()) ops.emplace(op.def->name());
+    SCOPED_TRACE("fused");
+    ExpectExactNeeds(fused, met);
+  });
+  EXPECT_GT(met.bits, 0);
+  EXPECT_GT(met.outputs, 0);
+  EXPECT_EQ(met.ops, ops) << "an op stands nowhere with all gradients wanted";
 }
 
-TEST_F(NeedsTest, OfTheFirstLayerAreReadOnlyForItsWeights) {
-  for (const Op* op : backward_) {
-    EXPECT_NE(op->name, "first.grad_x") << "the gradient of images is made";
+TEST(Needs, OfTheFirstLayerAreReadOnlyForItsWeights) {
+  Network net("first", 2);
+  ValueId x = net.Images({.channels = 1, .height = 5, .width = 5});
+  x = net.Conv2d("first", x, {.channels = 2});
+  const Result<Model> model = net.Finish(net.Linear("fc", net.Flatten(x), 3));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const planner::Program program = planner::Differentiate(*model, {}, 1);
+  for (const Op& op : program.graph.ops()) {
+    EXPECT_NE(op.name, "first.grad_x") << "the gradient of images is made";
   }
 }
 

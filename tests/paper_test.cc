@@ -92,7 +92,7 @@ TEST(PaperAccounting, PlansOfWrn28TakeWhatThePaperCountsOrLess) {
   for (const Expected& expected : kWrn28) {
     SCOPED_TRACE(expected.strategy);
     const auto plan =
-        MakePlan(model, {.threads = 2, .checkpoint = expected.strategy});
+        MakePlan(model, {.threads = 2, .recompute = expected.strategy});
     ASSERT_TRUE(plan.ok());
     EXPECT_TRUE(ValidatePlan(*plan).ok());
     const auto total = static_cast<double>(plan->paper()->bytes.total);

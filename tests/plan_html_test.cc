@@ -28,11 +28,11 @@ using Elements = std::vector<HtmlElement>;
 
 constexpr const char* kHostile = "a<b>&\"c'</script><!--\\\n\tö";
 
-Plan PlanOf(const std::string& name, const std::string& checkpoint = "none") {
+Plan PlanOf(const std::string& name, const std::string& strategy = "none") {
   auto model = BuildModel(
       name, {.batch = 8, .images = PresetOf(name).images, .classes = 10});
   EXPECT_TRUE(model.ok());
-  auto plan = MakePlan(*model, {.threads = 2, .checkpoint = checkpoint});
+  auto plan = MakePlan(*model, {.threads = 2, .recompute = strategy});
   EXPECT_TRUE(plan.ok());
   return *std::move(plan);
 }
@@ -243,8 +243,8 @@ TEST(PlanHtml, NamesTheOpsOfEveryTime) {
 }
 
 TEST(PlanHtml, MarksTheOpsThatRunAgain) {
-  for (const char* checkpoint : {"none", "residual-2*"}) {
-    const Plan plan = PlanOf("wrn-16-1", checkpoint);
+  for (const char* strategy : {"none", "residual-2*"}) {
+    const Plan plan = PlanOf("wrn-16-1", strategy);
     const Elements page = HtmlReader::Read(PageOf(plan));
     EXPECT_EQ(RowsOf(page), RowsOf(plan));
     std::vector<bool> expected, found(plan.schedule().size(), false);
@@ -264,8 +264,8 @@ TEST(PlanHtml, MarksTheOpsThatRunAgain) {
     }
     EXPECT_EQ(found, expected);
     EXPECT_EQ(ById(page, "again").Get("d"), stripes);
-    EXPECT_EQ(stripes.empty(), std::string(checkpoint) == "none");
-    EXPECT_NE(ById(page, "figures").text.find(checkpoint), std::string::npos);
+    EXPECT_EQ(stripes.empty(), std::string(strategy) == "none");
+    EXPECT_NE(ById(page, "figures").text.find(strategy), std::string::npos);
   }
 }
 

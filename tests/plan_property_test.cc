@@ -277,7 +277,7 @@ TEST(PlanProperty, ResultsDoNotDependOnWhatIsRecomputed) {
         "sqrt",  "revolve", "recursive-1", "revolve-1"};
     PlanOptions options{.fuse = seed % 2 == 0};
     const Result<Plan> plain = MakePlan(model, options);
-    options.checkpoint = kStrategies[seed % std::size(kStrategies)];
+    options.recompute = kStrategies[seed % std::size(kStrategies)];
     options.two_pass = true;  // where it helps
     const Result<Plan> plan = MakePlan(model, options);
     ASSERT_TRUE(plain.ok() && plan.ok());
@@ -285,7 +285,7 @@ TEST(PlanProperty, ResultsDoNotDependOnWhatIsRecomputed) {
     if (plan->lower_bound() < plain->lower_bound()) ++smaller;
     const Trace trace = TraceOf(model, *plain, false, seed);
     EXPECT_TRUE(TraceOf(model, *plan, true, seed) == trace)
-        << options.checkpoint;
+        << options.recompute;
   };
   ForEachNet(RandomNets(), 1, check);
   ForEachNet(RandomNets() / 20, 4, check);
@@ -296,13 +296,13 @@ TEST(PlanProperty, NorDoThoseOfMicrobatchesAndGroups) {
   ForEachNet(RandomNets() / 5, 1, [](const Model& model, uint64_t seed) {
     for (PlanOptions options : Divisions(model)) {
       const Result<Plan> plain = MakePlan(model, options);
-      options.checkpoint = seed % 2 == 0 ? "recursive-1" : "residual-1*";
+      options.recompute = seed % 2 == 0 ? "recursive-1" : "residual-1*";
       const Result<Plan> plan = MakePlan(model, options);
       ASSERT_TRUE(plain.ok() && plan.ok());
       ExpectSound(*plan);
       EXPECT_TRUE(TraceOf(model, *plan, true, seed) ==
                   TraceOf(model, *plain, false, seed))
-          << options.checkpoint;
+          << options.recompute;
     }
   });
 }

@@ -39,7 +39,7 @@ PlanSearch SearchOf(const Model& model, const PlanOptions& options) {
 const PlanOptions kNone = {.threads = 2};
 
 PlanOptions Auto(uint64_t budget) {
-  return {.threads = 2, .checkpoint = "auto", .budget = budget};
+  return {.threads = 2, .recompute = "auto", .budget = budget};
 }
 
 uint64_t LeastOf(const Model& model, PlanOptions options) {
@@ -190,13 +190,13 @@ void ExpectExact(const Model& model, const Refusal& refusal) {
 TEST(Refused, EveryReachWorksAndNotAByteLess) {
   const Model model = ModelOf("wrn-10-1", 32);
   PlanOptions options = {
-      .threads = 2, .checkpoint = "residual-1", .budget = 1000};
+      .threads = 2, .recompute = "residual-1", .budget = 1000};
   Refusal refusal = SearchOf(model, options).Explain();
   EXPECT_EQ(FreedomsOf(refusal),
             (std::vector{Freedom::kOneThread, Freedom::kRecomputation,
                          Freedom::kMicrobatch}));
   EXPECT_EQ(refusal.reaches[0].options.threads, 1);
-  EXPECT_EQ(refusal.reaches[1].options.checkpoint, "auto");
+  EXPECT_EQ(refusal.reaches[1].options.recompute, "auto");
   EXPECT_EQ(refusal.reaches[1].options.threads, 2);
   EXPECT_TRUE(refusal.reaches[2].options.allow_microbatch);
   EXPECT_EQ(refusal.reaches[2].microbatch, 8);
@@ -218,7 +218,7 @@ TEST(Refused, EveryReachWorksAndNotAByteLess) {
   EXPECT_EQ(refusal.microbatch, 8);
   ExpectExact(model, refusal);
 
-  options = {.checkpoint = "auto", .two_pass = true, .budget = 1000};
+  options = {.recompute = "auto", .two_pass = true, .budget = 1000};
   options.microbatch = 8;
   refusal = SearchOf(model, options).Explain();
   EXPECT_FALSE(refusal.two_passes_may_help);
@@ -264,8 +264,7 @@ TEST(Refused, NamesNoMicrobatchThatTakesMore) {
 // Whoever sets PlanOptions is never told to type an option.
 TEST(Refused, InWordsNamesNoOptionOfTheTool) {
   const Model model = ModelOf("wrn-10-1", 32);
-  PlanOptions named = {
-      .threads = 2, .checkpoint = "residual-1", .budget = 1000};
+  PlanOptions named = {.threads = 2, .recompute = "residual-1", .budget = 1000};
   PlanOptions evaluation = named;
   evaluation.training = false;
   PlanOptions no_effect = kNone;
@@ -294,7 +293,7 @@ TEST(Refused, InWordsNamesNoOptionOfTheTool) {
 void ExpectTrue(const Model& model, const Plan& plan,
                 const std::vector<TradeOff>& trade_offs) {
   for (const TradeOff& trade : trade_offs) {
-    SCOPED_TRACE(trade.options.checkpoint);
+    SCOPED_TRACE(trade.options.recompute);
     const Result<Plan> typed = MakePlan(model, trade.options);
     ASSERT_TRUE(typed.ok()) << typed.status().message();
     EXPECT_EQ(typed->arena_bytes(), trade.arena_bytes);
@@ -338,7 +337,7 @@ TEST(TradeOffs, LieOnBothSidesAndAreTrue) {
 
 TEST(TradeOffs, TellWhatANamedStrategyWastes) {
   const Model model = ModelOf("wrn-16-1", 16);
-  PlanSearch named = SearchOf(model, {.threads = 2, .checkpoint = "every-4"});
+  PlanSearch named = SearchOf(model, {.threads = 2, .recompute = "every-4"});
   const Plan chosen = *MakePlan(model, Auto(named.plan().arena_bytes()));
   ASSERT_LT(chosen.flops_step(), named.plan().flops_step() * 98 / 100);
   const std::vector<TradeOff> trade_offs = named.TradeOffs();

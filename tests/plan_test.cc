@@ -208,10 +208,10 @@ TEST(Plan, NoConvolutionIsWrittenOverItsOwnInput) {
   const Result<Model> model =
       net.Finish(net.Linear("fc", net.GlobalAveragePool(x), 3));
   ASSERT_TRUE(model.ok()) << model.status().message();
-  for (const char* checkpoint : {"none", "every-1", "sqrt", "auto"}) {
-    SCOPED_TRACE(checkpoint);
+  for (const char* strategy : {"none", "every-1", "sqrt", "auto"}) {
+    SCOPED_TRACE(strategy);
     const Result<Plan> plan =
-        MakeClosestPlan(*model, {.checkpoint = checkpoint, .budget = 0});
+        MakeClosestPlan(*model, {.recompute = strategy, .budget = 0});
     ASSERT_TRUE(plan.ok());
     EXPECT_TRUE(ValidatePlan(*plan).ok()) << ValidatePlan(*plan).message();
   }
@@ -260,7 +260,7 @@ void ExpectSmallGap(const Model& model, const PlanOptions& options) {
             1.01 * static_cast<double>(plan->lower_bound()))
       << plan->model() << " batch " << plan->batch() << " microbatch "
       << plan->microbatch() << " threads " << options.threads << " "
-      << options.checkpoint << " budget " << options.budget.value_or(0);
+      << options.recompute << " budget " << options.budget.value_or(0);
 }
 
 void SweepStrategies(const Model& model, PlanOptions options) {
@@ -268,12 +268,12 @@ void SweepStrategies(const Model& model, PlanOptions options) {
        {"none", "no-bn", "every-1", "every-2", "every-3", "residual-1",
         "residual-2", "residual-3", "residual-1*", "residual-2*", "residual-3*",
         "sqrt", "recursive-1", "recursive-2", "recursive-3", "revolve"}) {
-    options.checkpoint = strategy;
+    options.recompute = strategy;
     ExpectSmallGap(model, options);
   }
-  options.checkpoint = "none";
+  options.recompute = "none";
   const uint64_t most = MakePlan(model, options)->arena_bytes();
-  options.checkpoint = "auto";
+  options.recompute = "auto";
   options.budget = 0;
   const uint64_t least = MakeClosestPlan(model, options)->arena_bytes();
   constexpr uint64_t kBudgets = 5;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RandomNet: a small network made from a seed, with what plans find hard:
-// branches, residual sums, dropouts, values that several ops read, chains that
-// may run in place, views beside other readers, weights that several steps
-// share, odd sizes, and branches that end nowhere.
+// RandomNet: a small network made from a seed, of samples of the oracle's ops
+// and with what plans find hard: branches, residual sums, values that several
+// ops read, chains that may run in place, views beside other readers, weights
+// that several steps share, odd sizes, and branches that end nowhere.
 // The same seed makes the same network.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/rng.h"
+#include "oracle/oracle.h"
 #include "thimble/network.h"
 
 namespace thimble::testing {
@@ -31,27 +34,20 @@ class RandomNet {
     const ImageLayer layer{.channels = 1 + Next(2),
                            .height = (3 + Next(6)) * scale_ + Next(scale_),
                            .width = (3 + Next(6)) * scale_ + Next(scale_)};
-    images_.push_back(
-        {net_.Images(layer), layer.channels, layer.height, layer.width});
+    Keep(net_.Images(layer));
     const int64_t steps = 2 + Next(6);
-    for (int64_t i = 0; i < steps; ++i) images_.push_back(AddImageLayers());
-    rows_.push_back(MakeRows(images_.back()));
-    if (Next(3) == 0) rows_.push_back(MakeRows(Some(images_)));
+    for (int64_t i = 0; i < steps; ++i) AddImageLayers();
+    MakeRows(images_.back());
+    if (Next(3) == 0) MakeRows(Some(images_));
     const int64_t more = Next(4);
-    for (int64_t i = 0; i < more; ++i) rows_.push_back(AddRowLayers());
-    if (Next(3) == 0) rows_.push_back(AddLstm());
+    for (int64_t i = 0; i < more; ++i) AddRowLayers();
     return net_.Finish(net_.Linear(Name(), rows_.back().id, 2 + Next(4)));
   }
 
  private:
-  struct Images {
+  struct Made {
     ValueId id;
-    int64_t channels, height, width;
-    int64_t side() const { return std::min(height, width); }
-  };
-  struct Rows {
-    ValueId id;
-    int64_t features;
+    Shape shape;
   };
 
   // Below n.
@@ -69,145 +65,109 @@ class RandomNet {
   template <typename T>
   T Some(const std::vector<T>& all) {
     if (Next(3) != 0) return all.back();
+    return Any(all);
+  }
+  template <typename T>
+  T Any(const std::vector<T>& all) {
     return all[static_cast<size_t>(Next(static_cast<int64_t>(all.size())))];
   }
 
-  static Images Slide(const Images& x, ValueId id, int64_t channels,
-                      int64_t kernel, int64_t stride, int64_t padding) {
-    return {id, channels, (x.height + 2 * padding - kernel) / stride + 1,
-            (x.width + 2 * padding - kernel) / stride + 1};
+  // The shape of a value of `net`; none where a layer of it does not fit.
+  static std::optional<Shape> ShapeIn(Network net, ValueId x) {
+    const Result<Model> model =
+        net.Finish(net.Linear("probe", net.Flatten(x), 2));
+    if (!model.ok()) return std::nullopt;
+    return model->graph.value(x).spec.shape;
   }
 
-  Images Conv(const Images& x, int64_t channels, int64_t kernel, int64_t stride,
-              int64_t padding) {
-    const ValueId y = net_.Conv2d(Name(), x.id,
-                                  {.channels = channels,
-                                   .kernel = kernel,
-                                   .stride = stride,
-                                   .padding = padding});
-    return Slide(x, y, channels, kernel, stride, padding);
+  // For later layers to read.
+  void Keep(ValueId x) {
+    const std::optional<Shape> shape = ShapeIn(net_, x);
+    TH_CHECK(shape.has_value());
+    (shape->rank() == 4 ? images_ : rows_).push_back({x, *shape});
+  }
+
+  ValueId Conv(const Made& x, int64_t channels, int64_t stride) {
+    return net_.Conv2d(Name(), x.id, {.channels = channels, .stride = stride});
   }
 
   // A batch norm; a bias where it would see one value per channel.
-  ValueId Norm(ValueId x, int64_t pixels) {
-    return batch_ * pixels > 1 ? net_.BatchNorm(Name(), x)
-                               : net_.Bias(Name(), x);
+  ValueId Norm(const Made& x) {
+    return x.shape[0] * x.shape.elements_from(2) > 1
+               ? net_.BatchNorm(Name(), x.id)
+               : net_.Bias(Name(), x.id);
   }
 
-  Images AddImageLayers() {
-    Images x = Some(images_);
-    switch (Next(11)) {
-      case 0:
-        x.id = Norm(x.id, x.height * x.width);
-        return x;
-      case 1:
-        x.id = net_.Relu(x.id);
-        return x;
-      case 2:
-        x.id = net_.Bias(Name(), x.id);
-        return x;
-      case 3:  // in place all the way, where nobody else reads
-        x.id = net_.Relu(net_.Bias(Name(), net_.Add(x.id, Like(x).id)));
-        return x;
-      case 4: {  // residual
-        Images y = Conv(x, x.channels, 3, 1, 1);
-        y.id = net_.Add(Norm(y.id, y.height * y.width), x.id);
-        y.id = net_.Relu(y.id);
-        return y;
-      }
-      case 5: {  // residual across a change of shape
-        const int64_t channels = 1 + Next(x.channels + 2);
-        Images y = Conv(x, channels, 3, 2, 1);
-        y.id = net_.Add(y.id, net_.Shortcut(x.id, channels, 2));
-        return y;
-      }
-      case 6:
-        return Pool(x);
-      case 8:  // in place, and again on the gradient
-        x.id = net_.Dropout(x.id, 0.25);
-        return x;
-      case 7:  // the same shape, which is no permission to overwrite
-        return Conv(x, x.channels, 3, 1, 1);
-      default: {
-        const int64_t kernel = 1 + Next(std::min<int64_t>(3, x.side()));
-        return Conv(x, 1 + Next(5), kernel, 1 + Next(2), Next(kernel));
-      }
+  // A sample of any op, equally likely, on x. Those that do not fit are passed
+  // over; a ReLU always fits.
+  void AddSample(const Made& x, On on) {
+    const std::vector<const Entry*> entries = Entries();
+    for (;;) {
+      std::vector<Sample> samples = Any(entries)->Samples();
+      std::erase_if(samples, [&](const Sample& sample) {
+        return sample.on != on || !sample.fits(x.shape);
+      });
+      if (samples.empty()) continue;
+      const Sample sample = Any(samples);
+      Network trial = net_;
+      const ValueId y = sample.add(trial, x.id, Name());
+      if (!ShapeIn(trial, y).has_value()) continue;
+      net_ = trial;
+      return Keep(y);
     }
   }
 
-  Images Pool(const Images& x) {
-    if (x.side() < 2) return {net_.Relu(x.id), x.channels, x.height, x.width};
-    const int64_t kernel = 2 + Next(std::min<int64_t>(2, x.side() - 1));
-    const PoolLayer layer{kernel, 1 + Next(3), Next(2) * (kernel / 2)};
-    const ValueId y = Next(2) == 0 ? net_.MaxPool(x.id, layer)
-                                   : net_.AveragePool(x.id, layer);
-    return Slide(x, y, x.channels, kernel, layer.stride, layer.padding);
+  void AddImageLayers() {
+    const Made x = Some(images_);
+    const int64_t channels = x.shape[1];
+    switch (Next(8)) {
+      case 0:  // in place all the way, where nobody else reads
+        return Keep(net_.Relu(net_.Bias(Name(), net_.Add(x.id, Like(x).id))));
+      case 1: {  // residual
+        const Made y = {Conv(x, channels, 1), x.shape};
+        return Keep(net_.Relu(net_.Add(Norm(y), x.id)));
+      }
+      case 2: {  // residual across a change of shape
+        const int64_t wider = 1 + Next(std::min<int64_t>(channels + 2, 6));
+        return Keep(net_.Add(Conv(x, wider, 2), net_.Shortcut(x.id, wider, 2)));
+      }
+      case 3:  // the same shape, which is no permission to overwrite
+        return Keep(Conv(x, channels, 1));
+      default:
+        return AddSample(x, On::kImages);
+    }
   }
 
   // An earlier value of the same shape; maybe x itself.
-  Images Like(const Images& x) {
-    std::vector<Images> same;
-    for (const Images& other : images_) {
-      if (other.channels == x.channels && other.height == x.height &&
-          other.width == x.width) {
-        same.push_back(other);
-      }
+  Made Like(const Made& x) {
+    std::vector<Made> same;
+    for (const Made& other : images_) {
+      if (other.shape == x.shape) same.push_back(other);
     }
-    return same[static_cast<size_t>(Next(static_cast<int64_t>(same.size())))];
+    return Any(same);
   }
 
-  Rows MakeRows(const Images& x) {
-    if (Next(3) == 0) return {net_.GlobalAveragePool(x.id), x.channels};
-    return {net_.Flatten(x.id), x.channels * x.height * x.width};
+  void MakeRows(const Made& x) {
+    Keep(Next(3) == 0 ? net_.GlobalAveragePool(x.id) : net_.Flatten(x.id));
   }
 
-  Rows AddRowLayers() {
-    Rows x = Some(rows_);
+  void AddRowLayers() {
+    const Made x = Some(rows_);
     switch (Next(6)) {
       case 0:
-        x.id = net_.Relu(x.id);
-        return x;
-      case 4:
-        x.id = net_.Dropout(x.id, 0.5);
-        return x;
-      case 1:
-        x.id = Norm(x.id, 1);
-        return x;
-      case 2:
-        x.id = net_.Relu(net_.Bias(Name(), net_.Add(x.id, x.id)));
-        return x;
-      case 3: {  // two readers of one view
+        return Keep(net_.Relu(net_.Bias(Name(), net_.Add(x.id, x.id))));
+      case 1: {  // two readers of one view
         const int64_t features = 1 + Next(5);
         const ValueId a = net_.Linear(Name(), x.id, features);
         const ValueId b = net_.Linear(Name(), x.id, features, false);
-        return {net_.Add(a, b), features};
+        return Keep(net_.Add(a, b));
       }
-      default: {
-        const bool square = Next(2) == 0 && x.features < 20;
-        const int64_t features = square ? x.features : 1 + Next(9);
-        return {net_.Linear(Name(), x.id, features), features};
+      case 2: {  // the same shape again
+        const bool square = x.shape[1] < 20;
+        return Keep(net_.Linear(Name(), x.id, square ? x.shape[1] : 9));
       }
-    }
-  }
-
-  // Some steps on rows of one width, the state of which others may read too.
-  Rows AddLstm() {
-    const Rows first = Some(rows_);
-    const int64_t hidden = 1 + Next(4);
-    const LstmWeights weights = net_.Lstm(Name(), first.features, hidden);
-    LstmState state;
-    const int64_t steps = 2 + Next(3);
-    for (int64_t step = 0; step < steps; ++step) {
-      state = net_.LstmStep(Name(), first.id, weights, state);
-      if (Next(2) == 0) rows_.push_back({state.h, hidden});
-    }
-    switch (Next(4)) {
-      case 0:
-        return {state.c, hidden};
-      case 1:
-        return {net_.Add(state.h, state.c), hidden};
       default:
-        return {state.h, hidden};
+        return AddSample(x, On::kRows);
     }
   }
 
@@ -217,8 +177,7 @@ class RandomNet {
   int named_ = 0;
   int64_t batch_;
   Network net_;
-  std::vector<Images> images_;
-  std::vector<Rows> rows_;
+  std::vector<Made> images_, rows_;
 };
 
 }  // namespace thimble::testing

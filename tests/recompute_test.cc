@@ -34,7 +34,7 @@ Plan PlanOf(const Model& model, const PlanOptions& options) {
   Result<Plan> plan = MakePlan(model, options);
   EXPECT_TRUE(plan.ok()) << plan.status().message();
   const Status status = ValidatePlan(*plan);
-  EXPECT_TRUE(status.ok()) << options.checkpoint << ": " << status.message();
+  EXPECT_TRUE(status.ok()) << options.recompute << ": " << status.message();
   return *std::move(plan);
 }
 
@@ -76,8 +76,8 @@ TEST_F(Recomputation, EveryStrategyLearnsTheSameWeights) {
   const std::string weights = WeightsOf(PlanOf(model_, {}), /*poison=*/false);
   for (const std::string& strategy : kStrategies) {
     SCOPED_TRACE(strategy);
-    const Plan one = PlanOf(model_, {.checkpoint = strategy});
-    const Plan two = PlanOf(model_, {.threads = 2, .checkpoint = strategy});
+    const Plan one = PlanOf(model_, {.recompute = strategy});
+    const Plan two = PlanOf(model_, {.threads = 2, .recompute = strategy});
     EXPECT_EQ(WeightsOf(one, /*poison=*/true), weights) << "poison";
     EXPECT_EQ(WeightsOf(two, /*poison=*/false), weights) << "2 threads";
   }
@@ -88,7 +88,7 @@ TEST_F(Recomputation, UnfusedOpsAreRepeatedToTheSameBits) {
   const Plan none = PlanOf(model, {.fuse = false});
   const std::string weights = WeightsOf(none, /*poison=*/false);
   for (const std::string strategy : {"no-bn", "residual-2*", "recursive-1"}) {
-    const Plan plan = PlanOf(model, {.fuse = false, .checkpoint = strategy});
+    const Plan plan = PlanOf(model, {.fuse = false, .recompute = strategy});
     EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights) << strategy;
   }
 }
@@ -101,7 +101,7 @@ TEST_F(Recomputation, DropoutMasksAreTheSameWhenComputedAgain) {
   for (const std::string strategy :
        {"no-bn", "every-2", "residual-1", "residual-2*", "sqrt", "recursive-1",
         "revolve"}) {
-    const Plan plan = PlanOf(*model, {.checkpoint = strategy});
+    const Plan plan = PlanOf(*model, {.recompute = strategy});
     EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights) << strategy;
     const auto again = [](const Plan& p) {
       for (const ScheduledOp& s : p.schedule()) {
@@ -120,17 +120,17 @@ TEST_F(Recomputation, AutoLearnsTheSameWeightsAtEveryBudget) {
   const std::string weights = WeightsOf(none, /*poison=*/false);
   const uint64_t most = none.arena_bytes();
   const Result<Plan> smallest =
-      MakeClosestPlan(model_, {.checkpoint = "auto", .budget = 0});
+      MakeClosestPlan(model_, {.recompute = "auto", .budget = 0});
   ASSERT_TRUE(smallest.ok());
   const uint64_t least = smallest->arena_bytes();
   ASSERT_LT(least, most);
   for (uint64_t k = 0; k < 5; ++k) {
     const uint64_t budget = least + (most - least) * k / 4;
-    const Plan one = PlanOf(model_, {.checkpoint = "auto", .budget = budget});
+    const Plan one = PlanOf(model_, {.recompute = "auto", .budget = budget});
     // Two threads want more scratch.
     const Plan two = PlanOf(
         model_,
-        {.threads = 2, .checkpoint = "auto", .budget = budget + (1 << 20)});
+        {.threads = 2, .recompute = "auto", .budget = budget + (1 << 20)});
     EXPECT_EQ(WeightsOf(one, /*poison=*/true), weights) << budget;
     EXPECT_EQ(WeightsOf(two, /*poison=*/false), weights) << budget;
   }
@@ -139,12 +139,11 @@ TEST_F(Recomputation, AutoLearnsTheSameWeightsAtEveryBudget) {
 TEST(Checkpoint, WithoutBatchNormsIsAsWithoutCheckpointsWhereTheyAreFused) {
   const Model model = ModelOf("wrn-16-0.5", 4);
   const Plan none = PlanOf(model, {});
-  const Plan no_bn = PlanOf(model, {.checkpoint = "no-bn"});
+  const Plan no_bn = PlanOf(model, {.recompute = "no-bn"});
   EXPECT_EQ(no_bn.arena_bytes(), none.arena_bytes());
   EXPECT_EQ(no_bn.flops_step(), none.flops_step());
   const Plan none_apart = PlanOf(model, {.fuse = false});
-  const Plan no_bn_apart =
-      PlanOf(model, {.fuse = false, .checkpoint = "no-bn"});
+  const Plan no_bn_apart = PlanOf(model, {.fuse = false, .recompute = "no-bn"});
   EXPECT_LT(no_bn_apart.arena_bytes(), none_apart.arena_bytes());
   EXPECT_GT(no_bn_apart.flops_step(), none_apart.flops_step());
 }
@@ -152,7 +151,7 @@ TEST(Checkpoint, WithoutBatchNormsIsAsWithoutCheckpointsWhereTheyAreFused) {
 TEST(Checkpoint, ASegmentsLastConvolutionIsNotComputedAgain) {
   // residual-1 makes the first convolution of each block again, and the stem.
   const Plan plan =
-      PlanOf(ModelOf("wrn-16-0.5", 4), {.checkpoint = "residual-1"});
+      PlanOf(ModelOf("wrn-16-0.5", 4), {.recompute = "residual-1"});
   std::vector<std::string> again;
   for (const ScheduledOp& s : plan.schedule()) {
     if (s.recompute) again.push_back(plan.graph().op(s.op).name);
@@ -169,7 +168,7 @@ TEST(Checkpoint, ChainsWithoutBranchesAreCutToo) {
   ASSERT_TRUE(model.ok());
   const Plan none = PlanOf(*model, {});
   for (const std::string strategy : {"residual-2", "sqrt", "recursive-1"}) {
-    const Plan plan = PlanOf(*model, {.checkpoint = strategy});
+    const Plan plan = PlanOf(*model, {.recompute = strategy});
     EXPECT_LT(plan.arena_bytes(), none.arena_bytes()) << strategy;
     EXPECT_GT(plan.flops_recompute(), none.flops_recompute()) << strategy;
   }
@@ -198,10 +197,10 @@ TEST(Checkpoint, NetworksThatCarryAStateAreCutAtEveryStep) {
   const Model model =
       TwoStreams({.channels = 1, .height = 2, .width = 2}, 1000, 60);
   const Plan none = PlanOf(model, {});
-  const Plan sqrt = PlanOf(model, {.checkpoint = "sqrt"});
+  const Plan sqrt = PlanOf(model, {.recompute = "sqrt"});
   EXPECT_LT(3 * sqrt.arena_bytes(), none.arena_bytes());
   const Result<Plan> least =
-      MakeClosestPlan(model, {.checkpoint = "auto", .budget = 0});
+      MakeClosestPlan(model, {.recompute = "auto", .budget = 0});
   ASSERT_TRUE(least.ok());
   EXPECT_LT(5 * least->arena_bytes(), none.arena_bytes());
 }
@@ -212,7 +211,7 @@ TEST_F(Recomputation, NetworksThatCarryAStateLearnTheSameWeights) {
     const std::string weights = WeightsOf(PlanOf(model, {}), /*poison=*/false);
     for (const std::string strategy :
          {"every-3", "sqrt", "recursive-1", "revolve"}) {
-      const Plan plan = PlanOf(model, {.checkpoint = strategy});
+      const Plan plan = PlanOf(model, {.recompute = strategy});
       EXPECT_EQ(WeightsOf(plan, /*poison=*/true), weights)
           << model.name << " " << strategy;
     }
@@ -223,7 +222,7 @@ TEST(Checkpoint, LstmsTakeLittleMoreThanTheStatesBetweenSteps) {
   const Result<Model> model = BuildModel("lstm-1-32-98", {.batch = 100});
   ASSERT_TRUE(model.ok()) << model.status().message();
   const Plan none = PlanOf(*model, {});
-  const Plan sqrt = PlanOf(*model, {.checkpoint = "sqrt"});
+  const Plan sqrt = PlanOf(*model, {.recompute = "sqrt"});
   EXPECT_LT(5 * sqrt.arena_bytes(), none.arena_bytes());
   // One more forward pass.
   EXPECT_LT(sqrt.flops_step(), none.flops_step() * 7 / 5);
@@ -231,7 +230,7 @@ TEST(Checkpoint, LstmsTakeLittleMoreThanTheStatesBetweenSteps) {
 
 TEST(Checkpoint, AnEvaluationHasNothingToRecompute) {
   const Plan plan = PlanOf(ModelOf("wrn-16-0.5", 4),
-                           {.training = false, .checkpoint = "residual-2*"});
+                           {.training = false, .recompute = "residual-2*"});
   EXPECT_EQ(plan.flops_recompute(), 0);
 }
 
@@ -241,7 +240,7 @@ TEST(Checkpoint, AnUnknownNameIsRefusedWithThoseThereAre) {
        {"", "residual", "residual-", "residual-0", "residual--1", "residual-2x",
         "residual-2**", "every-2*", "none-1", "sqrt-2", "revolve-", "recursive",
         "NONE", "every-99999999999999999999"}) {
-    const Result<Plan> plan = MakePlan(model, {.checkpoint = name});
+    const Result<Plan> plan = MakePlan(model, {.recompute = name});
     ASSERT_FALSE(plan.ok()) << name;
     EXPECT_EQ(plan.status().code(), StatusCode::kUsage) << name;
     EXPECT_NE(plan.status().message().find("residual-M*"), std::string::npos);
@@ -250,8 +249,8 @@ TEST(Checkpoint, AnUnknownNameIsRefusedWithThoseThereAre) {
 
 TEST(Checkpoint, TheStarMayBeWrittenAsALetter) {
   const Plan plan =
-      PlanOf(ModelOf("wrn-10-1", 1), {.checkpoint = "residual-2s"});
-  EXPECT_EQ(plan.options().checkpoint, "residual-2*");
+      PlanOf(ModelOf("wrn-10-1", 1), {.recompute = "residual-2s"});
+  EXPECT_EQ(plan.options().recompute, "residual-2*");
 }
 
 }  // namespace

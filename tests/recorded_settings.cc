@@ -58,7 +58,7 @@ class SettingList {
   void Strategies(const RecordedSetting& base,
                   const std::vector<std::string>& names) {
     for (const std::string& name : names) {
-      Same(base, name, [&](auto& s) { s.plan.checkpoint = name; });
+      Same(base, name, [&](auto& s) { s.plan.recompute = name; });
     }
   }
 
@@ -66,7 +66,7 @@ class SettingList {
                const std::vector<uint64_t>& budgets) {
     for (const uint64_t budget : budgets) {
       Same(base, "auto-" + std::to_string(budget), [&](auto& s) {
-        s.plan.checkpoint = "auto";
+        s.plan.recompute = "auto";
         s.plan.budget = budget;
       });
     }
@@ -165,7 +165,7 @@ void AddWrn(SettingList& list) {
   list.Same(wrn, "two-pass", [](auto& s) { s.plan.two_pass = true; });
   list.Same(wrn, "two-pass auto", [](auto& s) {
     s.plan.two_pass = true;
-    s.plan.checkpoint = "auto";
+    s.plan.recompute = "auto";
     s.plan.budget = 2'987'584;
   });
   const RecordedSetting plain =
@@ -187,7 +187,7 @@ void AddWrnInParts(SettingList& list) {
   list.Threads(parts, 2);
   list.Same(parts, "allow-microbatch", [](auto& s) {
     s.plan.microbatch = 0;
-    s.plan.checkpoint = "auto";
+    s.plan.recompute = "auto";
     s.plan.budget = 1'700'000;
     s.plan.allow_microbatch = true;
     s.plan.min_microbatch = 1;
@@ -218,7 +218,7 @@ void AddResnets(SettingList& list) {
   deep.train.learning_rate = 0.001;
   list.Add(deep);
   list.Same(deep, "residual-2* threads-2", [](auto& s) {
-    s.plan.checkpoint = "residual-2*";
+    s.plan.recompute = "residual-2*";
     s.plan.threads = 2;
   });
   list.Other(deep, "unfused", [](auto& s) { s.plan.fuse = false; });
@@ -227,7 +227,7 @@ void AddResnets(SettingList& list) {
   large.train.steps = 2;
   large.train.learning_rate = 0.001;
   large.plan.threads = 2;
-  large.plan.checkpoint = "residual-1";
+  large.plan.recompute = "residual-1";
   list.Add(large);
 }
 
@@ -257,7 +257,7 @@ void AddPlansAlone(SettingList& list) {
     s.name += " planned " + strategy;
     s.train.steps = 0;
     s.plan.threads = 2;
-    s.plan.checkpoint = strategy;
+    s.plan.recompute = strategy;
     if (budget > 0) {
       s.plan.budget = budget;
       s.name += "-" + std::to_string(budget);

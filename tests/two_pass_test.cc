@@ -74,8 +74,8 @@ TEST(TwoPass, LearnsTheSameWeightsInFewerBytes) {
   const std::vector<float> plain = StateAfterSteps(model, SoundPlan(model, {}));
   for (const char* strategy : {"none", "residual-1*", "auto"}) {
     SCOPED_TRACE(strategy);
-    PlanOptions options{.checkpoint = strategy};
-    if (options.checkpoint == "auto") options.budget = 0;
+    PlanOptions options{.recompute = strategy};
+    if (options.recompute == "auto") options.budget = 0;
     const Plan one_pass = *MakeClosestPlan(model, options);
     options.two_pass = true;
     for (const int threads : {1, 2}) {
@@ -96,7 +96,7 @@ TEST(TwoPass, KeepsTheBitsOfMicrobatchesAndGroups) {
   for (PlanOptions options :
        {PlanOptions{.microbatch = 3}, PlanOptions{.ghost_batch = 2},
         PlanOptions{.microbatch = 3, .inplace = false}}) {
-    options.checkpoint = "residual-1*";
+    options.recompute = "residual-1*";
     const Plan plain = SoundPlan(model, options);
     options.two_pass = true;
     const Plan plan = SoundPlan(model, options);
@@ -141,7 +141,7 @@ TEST(TwoPass, LeavesAloneWhatIsReadElsewhere) {
   for (const char* strategy : {"none", "every-1", "recursive-1"}) {
     SCOPED_TRACE(strategy);
     const Plan plan =
-        SoundPlan(model, {.checkpoint = strategy, .two_pass = true});
+        SoundPlan(model, {.recompute = strategy, .two_pass = true});
     EXPECT_GT(TwoPassOps(plan), 0);
     EXPECT_TRUE(SameBits(StateAfterSteps(model, plan), state));
   }
@@ -149,7 +149,7 @@ TEST(TwoPass, LeavesAloneWhatIsReadElsewhere) {
 
 TEST(TwoPass, CountsTheSecondConvolutionAsRecomputed) {
   const Model model = SmallWrn();
-  const PlanOptions options{.checkpoint = "residual-1*"};
+  const PlanOptions options{.recompute = "residual-1*"};
   const Plan one = SoundPlan(model, options);
   PlanOptions with = options;
   with.two_pass = true;

@@ -57,7 +57,7 @@ TEST_F(WrnGoldenTest, LossAndGradientsAreThoseOfPyTorch) {
 }
 
 TEST_F(WrnGoldenTest, SoTheyAreInTwoPasses) {
-  MakeWrn({.checkpoint = "residual-2*", .two_pass = true});
+  MakeWrn({.recompute = "residual-2*", .two_pass = true});
   const auto is_second = [](const Op& op) {
     return Is<ops::NormReluConvGradRest>(op);
   };

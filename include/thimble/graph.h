@@ -3,11 +3,11 @@
 // Graph: values (shape, storage, role) and the ops between them, in the order
 // in which they were added, which is a topological one. It knows no memory:
 // offsets come from a Plan. Networks are built with Network
-// (thimble/network.h); what an op is stands in src/graph/op.h. Not thread-safe
-// while it is being built.
+// (thimble/network.h). Not thread-safe while it is being built.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -125,6 +125,10 @@ class Graph {
   std::vector<Op> ops_;
 };
 
+// What else than name, batch, images and classes a model of BuildModel was
+// built with, by name (thimble/model.h). Empty for other networks.
+using BuildOptions = std::map<std::string, double>;
+
 // A value under the name by which the outside knows it. Its shape and storage
 // are the graph's.
 struct End {
@@ -149,7 +153,7 @@ struct Model {
   std::string name;
   Graph graph;
   Ends ends;
-  double dropout = 0;  // the largest rate of its dropouts
+  BuildOptions build_options;
 
   // Along the first axis.
   int64_t batch() const { return graph.axes()[kBatchAxis.index()].capacity; }

@@ -25,6 +25,12 @@ struct ModelOptions {
   double dropout = 0;
 };
 
+// The options that are not batch, images or classes, by their names here: what
+// a file must hold to build the model again.
+BuildOptions BuildOptionsOf(const ModelOptions& options);
+// The other way. Names that are not among them are passed over.
+void SetBuildOptions(const BuildOptions& from, ModelOptions& options);
+
 // `name` is one of ModelNames(), or follows the pattern of one: wrn-28-2
 // follows wrn-D-K. An unknown name is an error that lists the known ones.
 Result<Model> BuildModel(const std::string& name, const ModelOptions& options);

@@ -47,7 +47,7 @@ struct PlanOptions {
   // What is dropped in forward and computed again for backward: none, no-bn,
   // every-M, residual-M, residual-M*, sqrt, recursive-K, revolve, revolve-S; or
   // auto, the least work that the budget allows. Results do not depend on it.
-  std::string checkpoint = "none";
+  std::string recompute = "none";
   // Let fused convolutions make the gradient of their input twice, so that it
   // is not stored beside what it is made from: where that lowers the peak; with
   // auto, where the budget asks for it. Results do not depend on it.
@@ -92,8 +92,8 @@ struct ParameterState {
   std::vector<ValueId> state;  // the optimizer's, as Optimizer::StateOf says
 };
 
-// What the first paper's rule would count (src/planner/paper.h). Beside our
-// own figures, never mixed with them.
+// What the first paper's rule would count (Sohoni et al., arXiv:1904.10631).
+// Beside our own figures, never mixed with them.
 struct PaperBytes {
   int64_t model = 0, optimizer = 0, activation = 0, total = 0;
 };
@@ -109,8 +109,9 @@ struct PlanParts {
   PlanOptions options;
   int64_t batch = 0;
   int64_t microbatch = 0;
-  double dropout = 0;    // see Model
-  Ends train, evaluate;  // as values of the executable graph
+  BuildOptions build_options;     // see Model
+  std::string model_fingerprint;  // see Plan
+  Ends train, evaluate;           // as values of the executable graph
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;  // running ones: saved with the parameters
   std::vector<ScheduledOp> schedule;
@@ -138,8 +139,12 @@ class Plan {
   // Images of a step, and of one pass over the microbatch or evaluate phase.
   int64_t batch() const { return parts_.batch; }
   int64_t microbatch() const { return parts_.microbatch; }
-  // The largest rate of the model's dropouts, 0 without any.
-  double dropout() const { return parts_.dropout; }
+  const BuildOptions& build_options() const { return parts_.build_options; }
+  // The same for models of the same layers, whatever their batch and the way in
+  // which they are planned.
+  const std::string& model_fingerprint() const {
+    return parts_.model_fingerprint;
+  }
   // Passes of a full step.
   int64_t microbatches() const { return parts_.batch / parts_.microbatch; }
   const Ends& train_ends() const { return parts_.train; }

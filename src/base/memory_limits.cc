@@ -97,7 +97,8 @@ Status CheckMemoryLimits(uint64_t arena, uint64_t bytes,
     return Status::Failed(fmt::format(
         "an arena of {} cannot be had: with the {} that the process takes "
         "besides, it is more than the {} of {}{}; raise that limit, or take "
-        "less with a smaller --budget, --batch or --microbatch",
+        "less with a smaller PlanOptions::budget, Model::batch or "
+        "PlanOptions::microbatch",
         FormatBytes(arena), FormatBytes(bytes - arena + limit.taken),
         FormatBytes(limit.bytes), limit.what, limit.note));
   }

@@ -59,7 +59,8 @@ TEST(MemoryLimits, TheCgroupsLimitIsNamedWithItsFigures) {
           machine.root() +
           "/sys/fs/cgroup/a/memory.max, where 12.00 MB are in use by all of "
           "its processes and their files; raise that limit, or take less with "
-          "a smaller --budget, --batch or --microbatch");
+          "a smaller PlanOptions::budget, Model::batch or "
+          "PlanOptions::microbatch");
 }
 
 TEST(MemoryLimits, SwapThatTheCgroupMayUseCountsAsMemory) {

@@ -86,7 +86,8 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads) {
   pthread_attr_destroy(&attributes);
   if (error != 0) {
     return Status::Failed(std::string("cannot start a thread: ") +
-                          std::strerror(error) + "; try fewer --threads");
+                          std::strerror(error) +
+                          "; try fewer PlanOptions::threads");
   }
   return pool;
 }

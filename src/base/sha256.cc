@@ -109,10 +109,4 @@ std::string Hex(const Sha256Digest& digest) {
   return text;
 }
 
-std::string Sha256Hex(std::string_view text) {
-  Sha256 sha;
-  sha.Update(text);
-  return Hex(sha.Final());
-}
-
 }  // namespace thimble

@@ -40,7 +40,4 @@ class Sha256 {
 // 64 lower-case hexadecimal digits.
 std::string Hex(const Sha256Digest& digest);
 
-// Digest of one string, as Hex.
-std::string Sha256Hex(std::string_view text);
-
 }  // namespace thimble

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "base/test_sha256.h"
+
 namespace thimble {
 namespace {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/files.h"
-#include "base/sha256.h"
+#include "base/test_sha256.h"
 #include "data/cifar10.h"
 #include "data/test_files.h"
 #include "thimble/data.h"

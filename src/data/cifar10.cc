@@ -20,7 +20,7 @@ constexpr char kArchiveFolder[] = "cifar-10-batches-bin";
 
 Status BadBatch(const FileDescriptor& file, const std::string& why) {
   return Status::Failed(
-      fmt::format("{}: {}; get the files again with `thimble data get cifar10`",
+      fmt::format("{}: {}; get the files again with FetchDataset(\"cifar10\")",
                   file.path(), why));
 }
 
@@ -175,11 +175,11 @@ Result<std::unique_ptr<Dataset>> OpenCifar10Folder(const std::string& name,
     const std::string path = PathOf(folder, file);
     TH_ASSIGN_OR_RETURN(const bool there, HasFile(path));
     if (!there) {
-      return Status::Failed(fmt::format(
-          "there is no file {}; CIFAR-10 is data_batch_1.bin to "
-          "data_batch_5.bin and test_batch.bin: get them with `thimble data "
-          "get cifar10`",
-          path));
+      return Status::Failed(
+          fmt::format("there is no file {}; CIFAR-10 is data_batch_1.bin to "
+                      "data_batch_5.bin and test_batch.bin: get them with "
+                      "FetchDataset(\"cifar10\")",
+                      path));
     }
     TH_ASSIGN_OR_RETURN(
         Batch batch,

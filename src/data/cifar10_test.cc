@@ -45,7 +45,7 @@ class Cifar10 : public testing::Test {
     const Status status = OpenDataset(folder_.path(), {}).status();
     EXPECT_EQ(status.code(), StatusCode::kFailed) << why;
     for (const std::string& text :
-         {why, PathOf(file), std::string("thimble data get cifar10")}) {
+         {why, PathOf(file), std::string("FetchDataset(\"cifar10\")")}) {
       EXPECT_NE(status.message().find(text), std::string::npos)
           << status.message();
     }
@@ -154,7 +154,7 @@ TEST_F(Cifar10, ByNameIsLookedForInTheCacheAndSaysHowToGetIt) {
   const DataOptions options{"", cache.path()};
   const Status status = OpenDataset("cifar10", options).status();
   EXPECT_NE(status.message().find(cache.File("cifar10")), std::string::npos);
-  EXPECT_NE(status.message().find("thimble data get cifar10"),
+  EXPECT_NE(status.message().find("FetchDataset(\"cifar10\")"),
             std::string::npos);
   EXPECT_EQ(*LocateDataset("cifar10", options), "");
   WriteAll(cache.File("cifar10"));

@@ -23,7 +23,7 @@ constexpr char kSyntheticCifar[] = "synthetic-cifar";
 constexpr std::array<DatasetSummary, 4> kKnown = {
     {{kCifar10,
       "50,000 + 10,000 colour photographs, 32 x 32, 10 classes; get it with "
-      "`thimble data get cifar10`",
+      "FetchDataset(\"cifar10\")",
       false},
      {kFashionMnist,
       "60,000 + 10,000 grey images of clothes, 28 x 28, 10 classes; Debian "
@@ -42,10 +42,10 @@ constexpr char kDebianFolder[] = "/usr/share/datasets/fashion-mnist";
 
 constexpr char kFashionMnistAdvice[] =
     "install it with `apt-get install dataset-fashion-mnist`, or give the "
-    "folder of its files with --data-dir DIR";
+    "folder of its files with DataOptions::data_dir";
 constexpr char kCifar10Advice[] =
-    "get it with `thimble data get cifar10`, or give the folder of its files "
-    "with --data-dir DIR";
+    "get it with FetchDataset(\"cifar10\"), or give the folder of its files "
+    "with DataOptions::data_dir";
 
 // The set's own folder in the cache. Empty without a home: there is then no
 // such folder to look in, which is no error yet.

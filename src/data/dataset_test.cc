@@ -217,7 +217,7 @@ TEST(FashionMnist, SaysHowToGetItsFiles) {
   const Status status =
       OpenDataset("fashion-mnist", {folder.path(), folder.path()}).status();
   EXPECT_TRUE(Mentions(status, "apt-get install dataset-fashion-mnist"));
-  EXPECT_TRUE(Mentions(status, "--data-dir"));
+  EXPECT_TRUE(Mentions(status, "DataOptions::data_dir"));
   EXPECT_TRUE(Mentions(status, folder.path()));
 }
 

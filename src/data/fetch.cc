@@ -25,7 +25,7 @@ constexpr char kCifar10Address[] =
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
 constexpr char kElsewhere[] =
     "Where the address cannot be reached, give the archive, a folder of its "
-    "files or another address with --from, or build the files with "
+    "files or another address with FetchOptions::from, or build the files with "
     "scripts/get-cifar10-from-npm";
 
 // Of an archive, packed or unpacked, whose size is not known. The published
@@ -227,7 +227,7 @@ class Cifar10Fetch {
     return Status::Failed(
         fmt::format("{}. It was removed; try again. If the address serves "
                     "another archive of the same files, download it and give "
-                    "the file with --from",
+                    "the file with FetchOptions::from",
                     status.message()));
   }
 
@@ -271,7 +271,7 @@ Result<std::string> FetchDataset(const std::string& name,
                                        name, known.description));
     }
     return Status::Usage(fmt::format(
-        "unknown dataset '{}'; `thimble data list` shows those known", name));
+        "unknown dataset '{}'; KnownDatasets() shows those known", name));
   }
   Cifar10Sums sums = PublishedCifar10Sums();
   if (!options.sums.empty()) {

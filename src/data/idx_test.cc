@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_sha256.h"
 #include "data/test_files.h"
 
 namespace thimble {

@@ -151,8 +151,4 @@ Workspace OpDef::Scratch(std::span<const ValueSpec> inputs,
   return {};
 }
 
-bool IsF32(const ValueSpec& spec, size_t rank) {
-  return spec.storage == DType::kF32 && spec.shape.rank() == rank;
-}
-
 }  // namespace thimble

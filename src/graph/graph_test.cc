@@ -3,10 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "graph/attributes.h"
+#include "graph/fingerprint.h"
 #include "graph/test_op.h"
 
 namespace thimble {
@@ -96,6 +101,88 @@ TEST(Graph, CountsElementsOfParametersAlone) {
   EXPECT_EQ(graph.ParameterCount(), 39);
   graph.SetRole(b, Role::kStatistic);
   EXPECT_EQ(graph.ParameterCount(), 35);
+}
+
+// x [batch, 3] and w -> an op, and another.
+Graph SmallGraph(int64_t batch, const std::string& attributes) {
+  Graph graph;
+  const ValueSpec rows = {{batch, 3}, DType::kF32, kBatchAxis};
+  const ValueId x = graph.AddValue("x", rows, Role::kInput);
+  const ValueId w = graph.AddValue("w", {{3}, DType::kF32}, Role::kParameter,
+                                   {Init::Kind::kNormal, 1.0f});
+  const auto y = graph.AddOp(
+      "first", Make({.outputs = {rows}, .attributes = attributes}), {x, w});
+  EXPECT_TRUE(y.ok());
+  EXPECT_TRUE(
+      graph.AddOp("second", Make({.outputs = {rows}}), {(*y)[0], x}).ok());
+  return graph;
+}
+
+TEST(Fingerprint, DependsOnAllOfAGraphButItsBatch) {
+  const std::string own = Fingerprint(SmallGraph(8, "stride 1"));
+  EXPECT_EQ(own.size(), 16u);
+  EXPECT_EQ(Fingerprint(SmallGraph(8, "stride 1")), own);
+  EXPECT_EQ(Fingerprint(SmallGraph(16, "stride 1")), own);
+  std::set<std::string> all = {own, Fingerprint(Graph()),
+                               Fingerprint(SmallGraph(8, "stride 2"))};
+  size_t graphs = 3;
+  const auto other = [&](const Graph& graph) {
+    EXPECT_TRUE(all.insert(Fingerprint(graph)).second) << graph.ToText();
+    ++graphs;
+  };
+  Graph longer = SmallGraph(8, "stride 1");
+  longer.AddValue("b", {{3}, DType::kF32}, Role::kParameter);
+  other(longer);
+  // What follows differs from `longer` in one thing.
+  const auto with = [&](const char* name, const ValueSpec& spec, Role role,
+                        Init init) {
+    Graph graph = SmallGraph(8, "stride 1");
+    graph.AddValue(name, spec, role, init);
+    other(graph);
+  };
+  with("c", {{3}, DType::kF32}, Role::kParameter, {});
+  with("b", {{4}, DType::kF32}, Role::kParameter, {});
+  with("b", {{3}, DType::kF16}, Role::kParameter, {});
+  Storage storage = DType::kF32;
+  storage.sparsity = Sparsity{.nonzeros = 2, .block = 1, .index_bits = 4};
+  with("b", {{3}, storage}, Role::kParameter, {});
+  storage.sparsity->nonzeros = 1;
+  with("b", {{3}, storage}, Role::kParameter, {});
+  storage.sparsity.reset();
+  storage.blocks = ValueBlocks{.values = 64, .scale = DType::kF16};
+  with("b", {{3}, storage}, Role::kParameter, {});
+  with("b", {{3}, DType::kF32, kBatchAxis}, Role::kParameter, {});
+  with("b", {{3}, DType::kF32, AxisId{1}}, Role::kParameter, {});
+  with("b", {{3}, DType::kF32}, Role::kStatistic, {});
+  with("b", {{3}, DType::kF32}, Role::kParameter,
+       {Init::Kind::kConstant, 1.0f});
+  with("b", {{3}, DType::kF32}, Role::kParameter, {Init::Kind::kUniform, 0.0f});
+  // And in an op: its name and what it reads.
+  const auto read = [&](const char* name, std::vector<ValueId> inputs) {
+    Graph graph = SmallGraph(8, "stride 1");
+    EXPECT_TRUE(
+        graph.AddOp(name, Make({.outputs = {kRows}}), std::move(inputs)).ok());
+    other(graph);
+  };
+  read("third", {{0}, {1}});
+  read("fourth", {{0}, {1}});
+  read("third", {{1}, {0}});
+  read("third", {{0}, {2}});
+  read("third", {{0}});
+  EXPECT_EQ(all.size(), graphs);
+}
+
+TEST(Attributes, AreNamesAndValuesInTurn) {
+  EXPECT_EQ(ListAttributes(), "");
+  EXPECT_EQ(
+      ListAttributes("stride", int64_t{2}, "epsilon", 1e-5f, "residual", true),
+      "stride 2, epsilon 1e-05, residual yes");
+  EXPECT_EQ(ListAttributes("scale", std::vector<float>{0.5f, 1.0f}, "x",
+                           ValueSpec{{8, 3}, DType::kF32, kBatchAxis}),
+            "scale [0.5, 1], x [8, 3] f32 of a batch");
+  // Neighbours among floats differ.
+  EXPECT_NE(ListAttributes("rate", 0.1f),
+            ListAttributes("rate", std::nextafter(0.1f, 1.0f)));
 }
 
 TEST(ValueSpec, BytesFollowFromShapeAndType) {

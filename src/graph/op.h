@@ -127,6 +127,9 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
 
   // What kind of op this is, in dumps and messages: one name per class.
   virtual std::string_view name() const = 0;
+  // All that two ops of this class can differ in, as stable text: "stride 2,
+  // padding 1" (graph/attributes.h). By default there is nothing.
+  virtual std::string Attributes() const { return {}; }
 
   // Outputs for these inputs, or why they do not fit. `name()` and the op's own
   // name are put in front of the message by the caller.
@@ -168,17 +171,10 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
   virtual void Run(const BoundOp& op, const RunContext& run) const;
 };
 
-// The op's definition as an `Op`, or null where it is another one.
-template <typename Def>
-const Def* DefAs(const Op& op) {
-  return dynamic_cast<const Def*>(op.def.get());
-}
+// Whether the op's definition is a `Def`.
 template <typename Def>
 bool Is(const Op& op) {
-  return DefAs<Def>(op) != nullptr;
+  return dynamic_cast<const Def*>(op.def.get()) != nullptr;
 }
-
-// Whether `spec` is f32 of the given rank, for shape inference.
-bool IsF32(const ValueSpec& spec, size_t rank);
 
 }  // namespace thimble

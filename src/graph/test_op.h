@@ -24,6 +24,7 @@ struct TestOpTraits {
   bool repeats_from_saved = false;
   int64_t flops = 0;
   Workspace scratch = {};
+  std::string attributes = {};
 };
 
 class TestOp final : public OpDef {
@@ -32,6 +33,7 @@ class TestOp final : public OpDef {
 
   // Of no meaning here: nothing that is tested with these ops asks for it.
   std::string_view name() const override { return "test-op"; }
+  std::string Attributes() const override { return traits_.attributes; }
 
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec>) const override {

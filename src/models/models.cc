@@ -28,13 +28,15 @@ constexpr ModelName kModels[] = {
      "28x28 images row by row, lstm-1-128-784 pixel by pixel"},
 };
 
-}  // namespace
+struct NamedOption {
+  const char* name;
+  double ModelOptions::*value;
+};
 
-std::vector<ModelName> ModelNames() {
-  return {std::begin(kModels), std::end(kModels)};
-}
+constexpr NamedOption kBuildOptions[] = {{"dropout", &ModelOptions::dropout}};
 
-Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
+Result<Model> BuildByName(const std::string& name,
+                          const ModelOptions& options) {
   if (options.classes < 2) {
     return Status::Usage(fmt::format(
         "a classifier needs at least 2 classes, got {}", options.classes));
@@ -57,6 +59,33 @@ Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
   }
   return Status::Usage(
       fmt::format("unknown model '{}'; the models are: {}", name, known));
+}
+
+}  // namespace
+
+std::vector<ModelName> ModelNames() {
+  return {std::begin(kModels), std::end(kModels)};
+}
+
+BuildOptions BuildOptionsOf(const ModelOptions& options) {
+  BuildOptions numbers;
+  for (const auto& [name, value] : kBuildOptions) {
+    numbers[name] = options.*value;
+  }
+  return numbers;
+}
+
+void SetBuildOptions(const BuildOptions& from, ModelOptions& options) {
+  for (const auto& [name, value] : kBuildOptions) {
+    const auto found = from.find(name);
+    if (found != from.end()) options.*value = found->second;
+  }
+}
+
+Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
+  TH_ASSIGN_OR_RETURN(Model model, BuildByName(name, options));
+  model.build_options = BuildOptionsOf(options);
+  return model;
 }
 
 TrainingPreset PresetOf(const std::string& name) {

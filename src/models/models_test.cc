@@ -106,7 +106,7 @@ TEST(Models, DropoutsStandWhereTheyAreUsual) {
     auto model =
         BuildModel(name, {.batch = 2, .images = kCifar, .dropout = 0.3});
     EXPECT_TRUE(model.ok()) << model.status().message();
-    EXPECT_EQ(model->dropout, 0.3);
+    EXPECT_EQ(model->build_options, BuildOptions({{"dropout", 0.3}}));
     std::vector<std::string> readers;
     for (const Op& op : model->graph.ops()) {
       for (ValueId v : op.inputs) {

@@ -298,10 +298,8 @@ ValueId Network::Relu(ValueId x) {
 ValueId Network::Dropout(ValueId x, double rate) {
   if (rate == 0) return x;
   const auto stream = static_cast<uint32_t>(model_.graph.ops().size());
-  const ValueId y = AddLayer(Unnamed("dropout"),
-                             std::make_shared<ops::Dropout>(rate, stream), {x});
-  if (status_.ok()) model_.dropout = std::max(model_.dropout, rate);
-  return y;
+  return AddLayer(Unnamed("dropout"),
+                  std::make_shared<ops::Dropout>(rate, stream), {x});
 }
 
 ValueId Network::MaxPool(ValueId x, const PoolLayer& layer) {

@@ -6,6 +6,7 @@
 // is there, because another op reads the microbatch's part.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 
 namespace thimble::ops {
@@ -20,6 +21,9 @@ class Accumulate final : public OpDef {
       : group_images_(group_images), axis_(axis) {}
 
   std::string_view name() const override { return "accumulate"; }
+  std::string Attributes() const override {
+    return ListAttributes("images of a group", group_images_, "axis", axis_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

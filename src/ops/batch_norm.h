@@ -10,6 +10,7 @@
 // one after the other.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "kernels/norm/norm.h"
 
@@ -29,6 +30,10 @@ class BatchNorm final : public OpDef {
       : attributes_(attributes) {}
 
   std::string_view name() const override { return "batch-norm"; }
+  std::string Attributes() const override {
+    return ListAttributes("epsilon", attributes_.epsilon, "momentum",
+                          attributes_.momentum);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   ForwardResult Forward(ForwardContext& context) const override;
@@ -52,6 +57,9 @@ class BatchNormTrain final : public OpDef {
       : epsilon_(epsilon), groups_(groups) {}
 
   std::string_view name() const override { return "batch-norm-train"; }
+  std::string Attributes() const override {
+    return ListAttributes("epsilon", epsilon_, "groups", groups_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -78,6 +86,9 @@ class BatchNormApply final : public OpDef {
   explicit BatchNormApply(float epsilon) : epsilon_(epsilon) {}
 
   std::string_view name() const override { return "batch-norm-apply"; }
+  std::string Attributes() const override {
+    return ListAttributes("epsilon", epsilon_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -102,6 +113,9 @@ class BatchNormGrad final : public OpDef {
       : epsilon_(epsilon), with_grad_x_(with_grad_x) {}
 
   std::string_view name() const override { return "batch-norm-grad"; }
+  std::string Attributes() const override {
+    return ListAttributes("epsilon", epsilon_, "with grad_x", with_grad_x_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -137,6 +151,10 @@ class BatchNormTrack final : public OpDef {
         axis_(axis) {}
 
   std::string_view name() const override { return "batch-norm-track"; }
+  std::string Attributes() const override {
+    return ListAttributes("momentum", momentum_, "positions", positions_,
+                          "images of a group", group_images_, "axis", axis_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

@@ -4,6 +4,7 @@
 // Backward reads x (for dW) and w (for dX); the output is not needed.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "kernels/conv/conv.h"
 
@@ -17,6 +18,9 @@ class Conv2d final : public OpDef {
       : stride_(stride), padding_(padding) {}
 
   std::string_view name() const override { return "conv2d"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", stride_, "padding", padding_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -45,6 +49,10 @@ class Conv2dGradInput final : public OpDef {
       : shape_(shape), x_(x) {}
 
   std::string_view name() const override { return "conv2d-grad-input"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", shape_.stride, "padding", shape_.padding,
+                          "x", x_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -69,6 +77,10 @@ class Conv2dGradWeight final : public OpDef {
       : shape_(shape), w_(w) {}
 
   std::string_view name() const override { return "conv2d-grad-weight"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", shape_.stride, "padding", shape_.padding,
+                          "w", w_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

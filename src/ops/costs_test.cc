@@ -21,14 +21,11 @@
 #include "ops/dropout.h"
 #include "ops/fused_conv.h"
 #include "ops/linear.h"
-#include "ops/lstm_cell.h"
-#include "ops/lstm_gates.h"
 #include "ops/norm_relu_conv.h"
 #include "ops/relu.h"
 #include "ops/reshape.h"
 #include "ops/shortcut.h"
 #include "ops/softmax_cross_entropy.h"
-#include "ops/two_pass_grad.h"
 
 namespace thimble::ops {
 namespace {
@@ -174,40 +171,6 @@ TEST(InPlace, PermissionsAreThoseThatKernelsKeep) {
   EXPECT_EQ(InPlaceOf(Linear()), "");
   EXPECT_EQ(InPlaceOf(NormReluConv(kDown, 1e-5f, false, false)), "");
   EXPECT_EQ(InPlaceOf(NormReluConv(kDown, 1e-5f, true, false)), "6>0");
-}
-
-// Each pair is of values with the same bytes, and no view has one.
-TEST(InPlace, PairsAreOfEqualSize) {
-  const ValueSpec gates = F32({8, 24});
-  const ValueSpec state = F32({8, 6});
-  const auto cell = std::make_shared<LstmCell>(true, 1.0f);
-  const std::vector<Case> cases = {
-      Of<BatchNormGrad>({kX, kC, kC, kC, kX}, 1e-5f, true),
-      Of<NormReluConv>({kX, kC, kC, kC, kC, kW, kY}, kDown, 1e-5f, true, true),
-      Of<NormGrad>({kX, kX, kC, kC, kC, kC, kC, kX}, 1e-5f, true),
-      Of<NormReluConvGradRest>({kY, kW, kX, kC, kC, kC, kC, kC, kC, kX}, kDown,
-                               1e-5f, true),
-      Of<LinearGradInput>({F32({8, 3}), F32({3, 5}), F32({8, 5})}, true),
-      {cell, {gates, state}},
-      Of<LstmCellTrain>({gates, state}, cell),
-      Of<LstmCellGrad>({gates, state, state, state}, true, true, true),
-      Of<LstmGatesGradWeight>(
-          {F32({8, 5}), gates, state, F32({24, 5}), F32({24}), F32({24, 6})},
-          true, true),
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.def->name());
-    const std::vector<ValueSpec> outputs = c.outputs();
-    EXPECT_FALSE(c.def->InPlace().empty());
-    for (const InPlacePair& pair : c.def->InPlace()) {
-      ASSERT_LT(pair.input, c.inputs.size());
-      ASSERT_LT(pair.output, outputs.size());
-      EXPECT_EQ(c.inputs[pair.input].bytes(), outputs[pair.output].bytes())
-          << pair.input << ">" << pair.output;
-    }
-  }
-  EXPECT_TRUE(Flatten().IsView());
-  EXPECT_TRUE(Flatten().InPlace().empty());
 }
 
 // Notes the names of what an op emits.

@@ -9,6 +9,7 @@
 // on how a step is divided or what is recomputed.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 
 namespace thimble::ops {
@@ -23,6 +24,9 @@ class Dropout final : public OpDef {
   uint32_t stream() const { return stream_; }
 
   std::string_view name() const override { return "dropout"; }
+  std::string Attributes() const override {
+    return ListAttributes("rate", rate_, "stream", int64_t{stream_});
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

@@ -12,6 +12,7 @@
 // the forms of ops/norm_relu_conv.h.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "ops/batch_norm.h"
 #include "ops/conv_geometry.h"
@@ -36,6 +37,11 @@ class FusedConv final : public OpDef {
       : geometry_(geometry), norm_(norm), residual_(residual) {}
 
   std::string_view name() const override { return "fused-conv"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", geometry_.stride, "padding",
+                          geometry_.padding, "epsilon", norm_.epsilon,
+                          "momentum", norm_.momentum, "residual", residual_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   ForwardResult Forward(ForwardContext& context) const override;

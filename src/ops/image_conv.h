@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "ops/conv_geometry.h"
 
@@ -27,6 +28,11 @@ class ImageConv final : public OpDef {
         groups_(groups) {}
 
   std::string_view name() const override { return "image-conv"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", geometry_.stride, "padding",
+                          geometry_.padding, "scale", scale_, "shift", shift_,
+                          "groups", groups_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -63,6 +69,11 @@ class ImageConvGradWeight final : public OpDef {
         w_(w) {}
 
   std::string_view name() const override { return "image-conv-grad-weight"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", geometry_.stride, "padding",
+                          geometry_.padding, "scale", scale_, "shift", shift_,
+                          "w", w_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

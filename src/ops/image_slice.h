@@ -7,6 +7,7 @@
 // gradient: images are not learned.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 
 namespace thimble::ops {
@@ -21,6 +22,10 @@ class ImageSlice final : public OpDef {
         shift_(std::move(shift)) {}
 
   std::string_view name() const override { return "image-slice"; }
+  std::string Attributes() const override {
+    return ListAttributes("begin", begin_, "count", count_, "scale", scale_,
+                          "shift", shift_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

@@ -4,6 +4,7 @@
 // own. Backward reads x (for dW) and w (for dX); the output is not needed.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "kernels/matmul/matmul.h"
 
@@ -39,6 +40,9 @@ class LinearGradInput final : public OpDef {
   explicit LinearGradInput(bool with_other = false) : with_other_(with_other) {}
 
   std::string_view name() const override { return "linear-grad-input"; }
+  std::string Attributes() const override {
+    return ListAttributes("with another gradient", with_other_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

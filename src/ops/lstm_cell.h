@@ -14,6 +14,7 @@
 
 #include <optional>
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 
 namespace thimble::ops {
@@ -27,6 +28,10 @@ class LstmCell final : public OpDef {
       : recurrent_(recurrent), forget_offset_(forget_offset) {}
 
   std::string_view name() const override { return "lstm-cell"; }
+  std::string Attributes() const override {
+    return ListAttributes("recurrent", recurrent_, "forget offset",
+                          forget_offset_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -54,6 +59,7 @@ class LstmCellTrain final : public OpDef {
       : cell_(std::move(cell)) {}
 
   std::string_view name() const override { return "lstm-cell-train"; }
+  std::string Attributes() const override { return cell_->Attributes(); }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -80,6 +86,10 @@ class LstmCellGrad final : public OpDef {
         recurrent_(recurrent) {}
 
   std::string_view name() const override { return "lstm-cell-grad"; }
+  std::string Attributes() const override {
+    return ListAttributes("with grad_h", with_grad_h_, "with grad_c",
+                          with_grad_c_, "recurrent", recurrent_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

@@ -10,6 +10,7 @@
 // one buffer: each step's is made on top of the sum of the later steps'.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 
 namespace thimble::ops {
@@ -22,6 +23,9 @@ class LstmGates final : public OpDef {
   explicit LstmGates(bool recurrent) : recurrent_(recurrent) {}
 
   std::string_view name() const override { return "lstm-gates"; }
+  std::string Attributes() const override {
+    return ListAttributes("recurrent", recurrent_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -51,6 +55,10 @@ class LstmGatesGradWeight final : public OpDef {
       : recurrent_(recurrent), accumulate_(accumulate) {}
 
   std::string_view name() const override { return "lstm-gates-grad-weight"; }
+  std::string Attributes() const override {
+    return ListAttributes("recurrent", recurrent_, "on sums so far",
+                          accumulate_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

@@ -5,6 +5,7 @@
 // statistics of what it makes where a batch norm follows.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "ops/conv_geometry.h"
 
@@ -16,6 +17,9 @@ class Moments final : public OpDef {
   explicit Moments(int64_t groups) : groups_(groups) {}
 
   std::string_view name() const override { return "moments"; }
+  std::string Attributes() const override {
+    return ListAttributes("groups", groups_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -42,6 +46,11 @@ class NormReluConv final : public OpDef {
         with_moments_(with_moments) {}
 
   std::string_view name() const override { return "norm-relu-conv"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", geometry_.stride, "padding",
+                          geometry_.padding, "epsilon", epsilon_, "residual",
+                          residual_, "with moments", with_moments_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -79,6 +88,10 @@ class NormReluConvGradWeight final : public OpDef {
   std::string_view name() const override {
     return "norm-relu-conv-grad-weight";
   }
+  std::string Attributes() const override {
+    return ListAttributes("stride", geometry_.stride, "padding",
+                          geometry_.padding, "epsilon", epsilon_, "w", w_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -111,6 +124,10 @@ class NormReluConvGradInput final : public OpDef {
       : geometry_(geometry), epsilon_(epsilon) {}
 
   std::string_view name() const override { return "norm-relu-conv-grad-input"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", geometry_.stride, "padding",
+                          geometry_.padding, "epsilon", epsilon_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -149,6 +166,10 @@ class NormGrad final : public OpDef {
       : epsilon_(epsilon), with_other_(with_other) {}
 
   std::string_view name() const override { return "norm-grad"; }
+  std::string Attributes() const override {
+    return ListAttributes("epsilon", epsilon_, "with another gradient",
+                          with_other_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

@@ -5,6 +5,7 @@
 // learned.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 
 namespace thimble::ops {
@@ -15,6 +16,9 @@ class Normalize final : public OpDef {
       : scale_(std::move(scale)), shift_(std::move(shift)) {}
 
   std::string_view name() const override { return "normalize"; }
+  std::string Attributes() const override {
+    return ListAttributes("scale", scale_, "shift", shift_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

@@ -5,6 +5,7 @@
 // per output, all that backward needs. Averages need nothing.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "kernels/pool/pool.h"
 
@@ -23,6 +24,11 @@ class MaxPool final : public OpDef {
       : window_(window), with_winner_(with_winner) {}
 
   std::string_view name() const override { return "max-pool"; }
+  std::string Attributes() const override {
+    return ListAttributes("kernel", window_.kernel, "stride", window_.stride,
+                          "padding", window_.padding, "with winner",
+                          with_winner_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -48,6 +54,10 @@ class MaxPoolGrad final : public OpDef {
       : window_(window), x_(x) {}
 
   std::string_view name() const override { return "max-pool-grad"; }
+  std::string Attributes() const override {
+    return ListAttributes("kernel", window_.kernel, "stride", window_.stride,
+                          "padding", window_.padding, "x", x_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -64,6 +74,10 @@ class AveragePool final : public OpDef {
   explicit AveragePool(const Window& window) : window_(window) {}
 
   std::string_view name() const override { return "average-pool"; }
+  std::string Attributes() const override {
+    return ListAttributes("kernel", window_.kernel, "stride", window_.stride,
+                          "padding", window_.padding);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -84,6 +98,10 @@ class AveragePoolGrad final : public OpDef {
       : window_(window), x_(x) {}
 
   std::string_view name() const override { return "average-pool-grad"; }
+  std::string Attributes() const override {
+    return ListAttributes("kernel", window_.kernel, "stride", window_.stride,
+                          "padding", window_.padding, "x", x_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -110,6 +128,7 @@ class GlobalAveragePoolGrad final : public OpDef {
   explicit GlobalAveragePoolGrad(const ValueSpec& x) : x_(x) {}
 
   std::string_view name() const override { return "global-average-pool-grad"; }
+  std::string Attributes() const override { return ListAttributes("x", x_); }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

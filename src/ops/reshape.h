@@ -4,6 +4,7 @@
 // output is the input's bytes and nothing runs.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 
 namespace thimble::ops {
@@ -27,6 +28,9 @@ class Reshape final : public OpDef {
   explicit Reshape(const Shape& shape) : shape_(shape) {}
 
   std::string_view name() const override { return "reshape"; }
+  std::string Attributes() const override {
+    return ListAttributes("shape", shape_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   bool IsView() const override { return true; }

@@ -5,6 +5,7 @@
 // across a change of shape). Backward needs nothing of the forward pass.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "kernels/shortcut/shortcut.h"
 
@@ -16,6 +17,9 @@ class Shortcut final : public OpDef {
       : out_channels_(out_channels), stride_(stride) {}
 
   std::string_view name() const override { return "shortcut"; }
+  std::string Attributes() const override {
+    return ListAttributes("channels", out_channels_, "stride", stride_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -39,6 +43,10 @@ class ShortcutGrad final : public OpDef {
       : shape_(shape), x_(x) {}
 
   std::string_view name() const override { return "shortcut-grad"; }
+  std::string Attributes() const override {
+    return ListAttributes("channels", shape_.out_channels, "stride",
+                          shape_.stride, "x", x_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

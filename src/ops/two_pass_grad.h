@@ -10,6 +10,7 @@
 // The planner's two-pass pass puts them in the place of those two.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "ops/norm_relu_conv.h"
 
@@ -25,6 +26,10 @@ class NormReluConvGradSums final : public OpDef {
       : geometry_(geometry), epsilon_(epsilon) {}
 
   std::string_view name() const override { return "norm-relu-conv-grad-sums"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", geometry_.stride, "padding",
+                          geometry_.padding, "epsilon", epsilon_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -65,6 +70,11 @@ class NormReluConvGradRest final : public OpDef {
       : geometry_(geometry), epsilon_(epsilon), with_other_(with_other) {}
 
   std::string_view name() const override { return "norm-relu-conv-grad-rest"; }
+  std::string Attributes() const override {
+    return ListAttributes("stride", geometry_.stride, "padding",
+                          geometry_.padding, "epsilon", epsilon_,
+                          "with another gradient", with_other_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

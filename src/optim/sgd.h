@@ -5,6 +5,7 @@
 // the op's.
 #pragma once
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "thimble/optimizer.h"
 
@@ -17,6 +18,10 @@ class SgdUpdate final : public OpDef {
   explicit SgdUpdate(const SgdOptions& options) : options_(options) {}
 
   std::string_view name() const override { return "sgd-update"; }
+  std::string Attributes() const override {
+    return ListAttributes("momentum", options_.momentum, "weight decay",
+                          options_.weight_decay, "nesterov", options_.nesterov);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& op, const RunContext& run) const override;

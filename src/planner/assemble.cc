@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "graph/fingerprint.h"
 #include "planner/buffers.h"
 #include "planner/fuse.h"
 #include "planner/lives.h"
@@ -64,14 +65,15 @@ Program MakeProgram(const Model& whole, const PlanOptions& options,
 
 Plan AssemblePlan(const Model& whole, const PlanOptions& options,
                   int64_t microbatch, LoweredProgram lowered) {
-  const Strategy strategy = *ParseStrategy(options.checkpoint);
+  const Strategy strategy = *ParseStrategy(options.recompute);
   PlanParts parts;
   parts.model = whole.name;
   parts.options = options;
-  parts.options.checkpoint = strategy.name;
+  parts.options.recompute = strategy.name;
   parts.batch = whole.batch();
   parts.microbatch = microbatch;
-  parts.dropout = whole.dropout;
+  parts.build_options = whole.build_options;
+  parts.model_fingerprint = Fingerprint(whole.graph);
   const int64_t passes = parts.batch / parts.microbatch;
   Program& program = lowered.program;
   parts.schedule = MakeSchedule(program);

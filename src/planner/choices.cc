@@ -38,7 +38,7 @@ Choices::Choices(Model model, PlanOptions options)
     : model_(std::move(model)), options_(std::move(options)) {}
 
 Setting Choices::setting() const {
-  const Strategy strategy = *ParseStrategy(options_.checkpoint);
+  const Strategy strategy = *ParseStrategy(options_.recompute);
   return {.threads = options_.threads,
           .is_auto = strategy.kind == Strategy::Kind::kAuto};
 }
@@ -83,7 +83,7 @@ SizeChoice& Choices::Of(const Setting& setting, int64_t microbatch) {
   const PlanOptions options = OptionsWith(setting.threads);
   LoweredProgram only;
   only.program = ApplyStrategy(ProgramOf(microbatch),
-                               *ParseStrategy(options.checkpoint), options);
+                               *ParseStrategy(options.recompute), options);
   only.placement = PlaceBuffers(only.program, options);
   return choices_.emplace(key, SizeChoice(std::move(only))).first->second;
 }

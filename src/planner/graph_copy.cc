@@ -53,7 +53,6 @@ Model TakeModel(const Model& source, GraphCopy& copy) {
   Model model;
   model.name = source.name;
   model.ends = EndsIn(copy, source.ends);
-  model.dropout = source.dropout;
   model.graph = copy.Take();
   return model;
 }

@@ -97,7 +97,7 @@ Status CheckOptions(const PlanOptions& options) {
   }
   Status optimizer = options.optimizer->Check();
   if (!optimizer.ok()) return optimizer;
-  return planner::ParseStrategy(options.checkpoint).status();
+  return planner::ParseStrategy(options.recompute).status();
 }
 
 }  // namespace

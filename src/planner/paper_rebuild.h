@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which of the values that the paper's rule stores (paper.h) a checkpoint
+// Which of the values that the paper's rule stores (paper.h) a recomputation
 // strategy drops, when backward has them again, and what that costs. Like the
 // rest of the accounting it reads the mode-free, unfused graph and shares no
 // code with the planner.

@@ -39,10 +39,6 @@ std::vector<size_t> LiveBytes(const Program& program,
   return live.Sum();
 }
 
-size_t MostLiveBytes(const Program& program, const PlanOptions& options) {
-  return LowerBound(RequestsOf(program, options));
-}
-
 PlacedBuffers PlaceBuffers(const Program& program, const PlanOptions& options) {
   PlacedBuffers best;
   best.bytes = SIZE_MAX;

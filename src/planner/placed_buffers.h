@@ -17,9 +17,6 @@ namespace thimble::planner {
 std::vector<size_t> LiveBytes(const Program& program,
                               const PlanOptions& options);
 
-// Most bytes live at one time: the least arena that could do.
-size_t MostLiveBytes(const Program& program, const PlanOptions& options);
-
 // Offsets of the buffers that MakeBuffers makes, in its order.
 struct PlacedBuffers {
   std::vector<size_t> offsets;

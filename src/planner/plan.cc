@@ -66,9 +66,9 @@ std::string Plan::Explain() const {
       planner::PassesText(parts_.batch, parts_.microbatch,
                           parts_.options.ghost_batch),
       parts_.options.threads,
-      parts_.options.checkpoint == "none"
+      parts_.options.recompute == "none"
           ? ""
-          : " checkpoint " + parts_.options.checkpoint,
+          : " checkpoint " + parts_.options.recompute,
       AblationText(parts_.options), parts_.arena_bytes, parts_.lower_bound,
       peak_op().name, parts_.peak_time);
   for (size_t role = 0; role < kRoles; ++role) {

@@ -55,7 +55,7 @@ std::optional<Reach> WithAuto(Choices& choices, const Plan& plan) {
     return std::nullopt;
   }
   PlanOptions options = plan.options();
-  options.checkpoint = "auto";
+  options.recompute = "auto";
   Setting setting = choices.setting();
   setting.is_auto = true;
   return ReachOf(choices, Freedom::kRecomputation, options, setting,
@@ -126,7 +126,7 @@ std::string ReachText(const Refusal& refusal, const Reach& reach) {
     case Freedom::kOneThread:
       return would_do("one thread");
     case Freedom::kRecomputation:
-      return would_do("the checkpoint strategy auto");
+      return would_do("the recomputation strategy auto");
     case Freedom::kMicrobatch:
       return would_do(refusal.options.microbatch > 0
                           ? "allow_microbatch in place of microbatch"

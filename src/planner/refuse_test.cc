@@ -74,7 +74,7 @@ TEST(RefusalText, SaysWhatEachFreedomReachesAndNoOption) {
   };
   EXPECT_EQ(advice(),
             "; with one thread 1001 bytes would do"
-            "; with the checkpoint strategy auto 1002 bytes would do"
+            "; with the recomputation strategy auto 1002 bytes would do"
             "; with allow_microbatch 1003 bytes would do, at microbatch 10"
             "; with one image at a time 1004 bytes would do"
             "; two_pass may take less, for more work");

@@ -109,9 +109,9 @@ std::vector<TradeOff> FindTradeOffs(Choices& choices, const Plan& plan) {
   for (size_t index : neighbours.Nearest()) {
     TradeOff trade{plan.options(), all.ArenaOf(index),
                    all.FlopsOf(index) * plan.microbatches()};
-    trade.options.checkpoint = all.NameOf(index);
+    trade.options.recompute = all.NameOf(index);
     trade.options.budget.reset();
-    if (trade.options.checkpoint == "auto") {
+    if (trade.options.recompute == "auto") {
       trade.options.budget = neighbours.BudgetFor(index);
     }
     // Else another budget could mean another microbatch.

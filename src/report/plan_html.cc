@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A plan as one self-contained page. It is written as it is made: a plan of
-// many thousand buffers takes no more memory here than a small one.
+// A plan as one self-contained page: head, figures, tables and what its script
+// reads. plan_picture.cc has the pictures.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -14,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "base/files.h"
 #include "report/html_page.h"
 #include "report/markup.h"
 #include "report/output_file.h"
+#include "report/page_writer.h"
+#include "report/plan_picture.h"
 #include "report/plan_report.h"
 #include "thimble/report.h"
 #include "thimble/size.h"
@@ -27,41 +26,11 @@ namespace thimble {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using report::Canvas;
+using report::PageWriter;
+using report::Percent;
 
 constexpr size_t kLargestAtPeak = 20;  // rows of the table of buffers
-
-// Appends to a file by pieces. The first error is kept and given by Finish.
-class PageWriter {
- public:
-  explicit PageWriter(AtomicFileWriter file) : file_(std::move(file)) {}
-
-  template <typename... Args>
-  void Add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format,
-                   std::forward<Args>(args)...);
-    if (text_.size() >= kPiece) Flush();
-  }
-
-  Status Finish() {
-    Flush();
-    TH_RETURN_IF_ERROR(status_);
-    return file_.Commit();
-  }
-
- private:
-  static constexpr size_t kPiece = size_t{64} * 1024;
-
-  void Flush() {
-    if (status_.ok()) {
-      status_ = file_.Write(std::as_bytes(std::span(text_)));
-    }
-    text_.clear();
-  }
-
-  AtomicFileWriter file_;
-  std::string text_;
-  Status status_ = Status::Ok();
-};
 
 // A string of a <script>, where nothing may look like a tag.
 std::string ScriptString(const std::string& text) {
@@ -76,60 +45,6 @@ std::string ScriptString(const std::string& text) {
     }
   }
   return escaped;
-}
-
-// Where the pictures' figures come from.
-struct Canvas {
-  uint32_t ops;  // width
-  // Bytes per unit of height: a power of two, so that a coordinate times the
-  // unit is the exact number of bytes, and large enough that browsers, which
-  // lay out in 32 bits with 6 of them for fractions, hold the tallest arena.
-  uint64_t unit;
-  double height;
-
-  double Units(size_t bytes) const {
-    return static_cast<double>(bytes) / static_cast<double>(unit);
-  }
-};
-
-Canvas CanvasOf(const Plan& plan) {
-  constexpr uint64_t kTallest = uint64_t{1} << 24;
-  Canvas canvas{static_cast<uint32_t>(plan.schedule().size()), 64, 0.0};
-  while (plan.arena_bytes() / canvas.unit > kTallest) canvas.unit *= 2;
-  canvas.height = canvas.Units(plan.arena_bytes());
-  return canvas;
-}
-
-struct PhaseSpan {
-  Phase phase;
-  Interval ops;
-};
-
-std::vector<PhaseSpan> PhasesOf(const Plan& plan) {
-  std::vector<PhaseSpan> phases;
-  for (uint32_t t = 0; t < plan.schedule().size(); ++t) {
-    const Phase phase = plan.schedule()[t].phase;
-    if (phases.empty() || phases.back().phase != phase) {
-      phases.push_back({phase, {t, t}});
-    }
-    phases.back().ops.end = t + 1;
-  }
-  return phases;
-}
-
-// The times at which the forward pass is repeated, as runs.
-std::vector<Interval> RecomputationOf(const Plan& plan) {
-  std::vector<Interval> runs;
-  for (uint32_t t = 0; t < plan.schedule().size(); ++t) {
-    if (!plan.schedule()[t].recompute) continue;
-    if (runs.empty() || runs.back().end != t) runs.push_back({t, t});
-    runs.back().end = t + 1;
-  }
-  return runs;
-}
-
-double Percent(double part, double whole) {
-  return whole > 0.0 ? 100.0 * part / whole : 0.0;
 }
 
 double PercentAtPeak(const Plan& plan, size_t bytes) {
@@ -166,7 +81,7 @@ void AddFigure(PageWriter& page, const char* term, std::string_view text) {
   page.Add("<div><dt>{}</dt><dd>{}</dd></div>\n", term, report::Escaped(text));
 }
 
-// The same figures as --json, so that neither can tell another story.
+// The same figures as PlanJson, so that neither can tell another story.
 void AddFigures(PageWriter& page, const Plan& plan,
                 std::optional<uint64_t> budget) {
   const Json json = Json::parse(PlanJson(plan, budget));
@@ -202,131 +117,6 @@ void AddFigures(PageWriter& page, const Plan& plan,
       page, "ops, buffers",
       fmt::format("{}, {}", plan.schedule().size(), plan.buffers().size()));
   page.Add("</dl>\n");
-}
-
-// Labels from the arena's top down to address 0.
-void AddScale(PageWriter& page, const char* which, const Plan& plan,
-              size_t steps) {
-  page.Add("<div class=\"scale {}\" aria-hidden=\"true\">", which);
-  for (size_t i = steps + 1; i-- > 0;) {
-    page.Add("<span>{}</span>", FormatBytesUp(plan.arena_bytes() * i / steps));
-  }
-  page.Add("</div>\n");
-}
-
-// Opens a picture of the arena's height over time; addresses grow upwards. The
-// group's coordinates are the plan's own: time, and bytes in units.
-void AddPictureStart(PageWriter& page, const char* id, const Canvas& canvas,
-                     const std::string& label) {
-  page.Add(
-      "<svg id=\"{}\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
-      "role=\"img\" aria-label=\"{}\">\n"
-      "<g transform=\"matrix(1 0 0 -1 0 {})\">\n",
-      id, canvas.ops, canvas.height, report::Escaped(label), canvas.height);
-}
-
-void AddUpright(PageWriter& page, const char* kind, double x,
-                const Canvas& canvas) {
-  page.Add("<line class=\"{}\" x1=\"{}\" x2=\"{}\" y1=\"0\" y2=\"{}\"/>\n",
-           kind, x, x, canvas.height);
-}
-
-void AddPictureEnd(PageWriter& page, const Plan& plan, const Canvas& canvas) {
-  for (const PhaseSpan& p : PhasesOf(plan)) {
-    AddUpright(page, "phase", p.ops.begin, canvas);
-  }
-  AddUpright(page, "cursor", plan.peak_time() + 0.5, canvas);
-  AddUpright(page, "peak", plan.peak_time() + 0.5, canvas);
-  page.Add("</g>\n</svg>\n");
-}
-
-void AddCurve(PageWriter& page, const Plan& plan, const Canvas& canvas) {
-  std::vector<int64_t> change(canvas.ops + 1, 0);
-  for (const Buffer& b : plan.buffers()) {
-    change[b.live.begin] += static_cast<int64_t>(b.bytes);
-    change[b.live.end] -= static_cast<int64_t>(b.bytes);
-  }
-  page.Add("<div class=\"box curve\">\n");
-  AddPictureStart(page, "curve", canvas, "Live bytes over time");
-  page.Add("<path id=\"again\" d=\"");
-  for (const Interval& run : RecomputationOf(plan)) {
-    page.Add("M{} 0H{}V{}H{}Z", run.begin, run.end, canvas.height, run.begin);
-  }
-  page.Add("\"/>\n<path id=\"live\" d=\"M0 0");
-  int64_t live = 0;
-  for (uint32_t t = 0; t < canvas.ops; ++t) {
-    if (change[t] == 0) continue;
-    live += change[t];
-    page.Add("H{}V{}", t, canvas.Units(static_cast<size_t>(live)));
-  }
-  page.Add("H{}V0Z\"/>\n", canvas.ops);
-  AddPictureEnd(page, plan, canvas);
-  const double at = Percent(plan.peak_time() + 0.5, canvas.ops);
-  // On the side that has room for it.
-  page.Add("<span id=\"peak-label\" style=\"{}: {:.3f}%\">peak {} at op {}",
-           at < 50.0 ? "left" : "right", at < 50.0 ? at : 100.0 - at,
-           FormatBytesUp(plan.lower_bound()),
-           report::Escaped(plan.peak_op().name));
-  page.Add("</span>\n</div>\n");
-}
-
-void AddBuffers(PageWriter& page, const Plan& plan, const Canvas& canvas) {
-  AddPictureStart(page, "picture", canvas,
-                  "Buffers of the arena: addresses upwards over time");
-  // A line around a buffer that is itself no taller than a line would make it
-  // look larger than it is, and a thousand of them as large as the arena.
-  const size_t outlined = plan.arena_bytes() / 200;
-  for (size_t i = 0; i < kRoles; ++i) {
-    const Role role = static_cast<Role>(i);
-    page.Add("<g class=\"{}\" data-role=\"{}\">\n", RoleName(role),
-             RoleName(role));
-    for (const Buffer& b : plan.buffers()) {
-      if (b.role != role) continue;
-      page.Add(
-          "<rect{} x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">"
-          "<title>{}</title></rect>\n",
-          b.bytes >= outlined ? " class=\"tall\"" : "", b.live.begin,
-          canvas.Units(b.offset), b.live.end - b.live.begin,
-          canvas.Units(b.bytes), report::Escaped(b.name));
-    }
-    page.Add("</g>\n");
-  }
-  AddPictureEnd(page, plan, canvas);
-}
-
-void AddPhases(PageWriter& page, const Plan& plan, const Canvas& canvas) {
-  page.Add("<div class=\"phases\">");
-  for (const PhaseSpan& p : PhasesOf(plan)) {
-    page.Add("<span style=\"left: {:.3f}%; width: {:.3f}%\">{}</span>",
-             Percent(p.ops.begin, canvas.ops),
-             Percent(p.ops.end - p.ops.begin, canvas.ops), PhaseName(p.phase));
-  }
-  page.Add("</div>\n");
-}
-
-void AddChart(PageWriter& page, const Plan& plan, const Canvas& canvas) {
-  page.Add(
-      "<h2>Live bytes, and where they lie</h2>\n"
-      "<p>Time runs to the right, op by op; addresses run upwards. Point at a "
-      "buffer, or focus the picture: <kbd>←</kbd> <kbd>→</kbd> move in time "
-      "(with <kbd>Shift</kbd> by ten), <kbd>↑</kbd> <kbd>↓</kbd> from buffer "
-      "to buffer, <kbd>Home</kbd> <kbd>End</kbd> to the ends, <kbd>p</kbd> to "
-      "the peak. Stripes in the curve: forward ops that run again. "
-      "<label>Stretch time <input id=\"zoom\" type=\"range\" "
-      "min=\"1\" max=\"100\" value=\"1\"/></label></p>\n"
-      "<div class=\"chart\">\n<div>\n");
-  AddScale(page, "curve", plan, 2);
-  AddScale(page, "arena", plan, 4);
-  page.Add(
-      "</div>\n<div id=\"plots\" class=\"plots\" tabindex=\"0\" role=\"group\" "
-      "aria-label=\"Buffers over time; use the arrow keys\" "
-      "aria-describedby=\"detail\">\n<div class=\"inner\">\n");
-  AddCurve(page, plan, canvas);
-  AddBuffers(page, plan, canvas);
-  AddPhases(page, plan, canvas);
-  page.Add(
-      "</div>\n</div>\n</div>\n<output id=\"detail\" "
-      "aria-live=\"polite\"></output>\n");
 }
 
 // Also the legend, and what switches a role's buffers off in the picture.
@@ -378,14 +168,14 @@ void AddData(PageWriter& page, const Plan& plan, const Canvas& canvas) {
       "\"peak\":{},\"phases\":[",
       canvas.unit, plan.peak_time());
   const char* separator = "";
-  for (const PhaseSpan& p : PhasesOf(plan)) {
+  for (const report::PhaseSpan& p : report::PhasesOf(plan)) {
     page.Add("{}[\"{}\",{},{}]", separator, PhaseName(p.phase), p.ops.begin,
              p.ops.end);
     separator = ",";
   }
   page.Add("],\"again\":[");
   separator = "";
-  for (const Interval& run : RecomputationOf(plan)) {
+  for (const Interval& run : report::RecomputationOf(plan)) {
     page.Add("{}[{},{}]", separator, run.begin, run.end);
     separator = ",";
   }
@@ -405,10 +195,10 @@ Status WritePlanHtml(const Plan& plan, std::optional<uint64_t> budget,
   auto file = report::CreateOutputFile(path);
   if (!file.ok()) return file.status();
   PageWriter page(*std::move(file));
-  const Canvas canvas = CanvasOf(plan);
+  const Canvas canvas = report::CanvasOf(plan);
   AddHead(page, plan);
   AddFigures(page, plan, budget);
-  AddChart(page, plan, canvas);
+  report::AddChart(page, plan, canvas);
   page.Add("<div class=\"tables\">\n");
   AddRoles(page, plan);
   AddLargest(page, plan);

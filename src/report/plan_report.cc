@@ -78,10 +78,10 @@ Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   json["microbatch"] = plan.microbatch();
   const int64_t ghost_batch = plan.options().ghost_batch;
   json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
-  json["dropout"] = plan.dropout();
+  for (const auto& [name, value] : plan.build_options()) json[name] = value;
   json["precision"] = "f32";
   json["nonzero"] = 1.0;
-  json["checkpoint"] = plan.options().checkpoint;
+  json["checkpoint"] = plan.options().recompute;
   json["inplace"] = plan.options().inplace;
   json["sharing"] = plan.options().sharing;
   json["fuse"] = plan.options().fuse;
@@ -195,12 +195,12 @@ std::string PlanTable(const Plan& plan) {
   }
   // Nobody asked for it: it belongs to the way in which the ops are fused.
   const bool by_itself =
-      plan.options().checkpoint == "none" && plan.flops_recompute() > 0;
+      plan.options().recompute == "none" && plan.flops_recompute() > 0;
   text += fmt::format(
       "\n  {}, forward and backward; {:.3f} times as many as with nothing "
       "computed twice (checkpoint {}{})\n",
       report::FlopsText(plan), report::FlopsRatio(plan),
-      plan.options().checkpoint,
+      plan.options().recompute,
       by_itself ? "; fused ops do a little of it again in backward" : "");
   return text;
 }

@@ -87,7 +87,7 @@ constexpr const char* kFeatureMapsNote =
     "workspace and input too";
 constexpr const char* kUnsharedNote =
     "without sharing: every buffer has its own bytes for the whole of a step "
-    "(plan --sharing off)";
+    "(PlanOptions::sharing = false)";
 
 }  // namespace
 
@@ -98,7 +98,7 @@ Result<AblationBytes> MeasureAblation(const Model& model,
                             .fuse = ablation.fuse,
                             .inplace = ablation.inplace,
                             .sharing = ablation.sharing,
-                            .checkpoint = ablation.checkpoint};
+                            .recompute = ablation.recompute};
   auto plan = MakePlan(model, options);
   if (!plan.ok()) return plan.status();
   AblationBytes bytes;

@@ -15,7 +15,7 @@ namespace thimble::reproduce {
 
 struct Ablation {
   const char* name;
-  const char* checkpoint;
+  const char* recompute;
   bool fuse;
   bool inplace;
   bool sharing;  // bytes of dead buffers are used again

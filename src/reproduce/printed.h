@@ -26,7 +26,7 @@ inline constexpr double kSohoniResidual2Flops = 1.30;
 // Sohoni, table 3.
 struct SohoniTable3Row {
   bool is_f16;
-  const char* checkpoint;
+  const char* recompute;
   int nonzero_percent;
   int microbatch;
   double total_mb;

@@ -16,7 +16,9 @@ constexpr Entry kEntries[] = {
      reproduce::Figure1},
     {{"fig5", "Sohoni et al., FLOPs against memory of checkpoint strategies"},
      reproduce::Figure5},
-    {{"table3", "Sohoni et al., memory of the best settings (--memory-only)"},
+    {{"table3",
+      "Sohoni et al., memory of the best settings "
+      "(ReproduceOptions::memory_only)"},
      reproduce::Table3},
     {{"chen-resnet", "Chen et al., residual networks of up to 1,000 layers"},
      reproduce::ChenResnet},

@@ -50,13 +50,13 @@ size_t ArenaOf(const std::string& name, const ModelOptions& model_options,
   return plan->arena_bytes();
 }
 
-size_t WrnArena(const std::string& checkpoint, int64_t microbatch) {
+size_t WrnArena(const std::string& strategy, int64_t microbatch) {
   return ArenaOf("wrn-28-2",
                  {.batch = 100, .images = PresetOf("wrn-28-2").images},
                  {.optimizer = SohoniOptimizer(),
                   .threads = 2,
                   .microbatch = microbatch,
-                  .checkpoint = checkpoint});
+                  .recompute = strategy});
 }
 
 TEST(Reproduce, UnknownNamesAreRefusedWithTheList) {
@@ -73,7 +73,8 @@ TEST(Reproduce, TablesWithAccuraciesAskForMemoryOnly) {
   const auto made = Reproduce("table3", {});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), StatusCode::kUsage);
-  EXPECT_NE(made.status().message().find("--memory-only"), std::string::npos);
+  EXPECT_NE(made.status().message().find("ReproduceOptions::memory_only"),
+            std::string::npos);
 }
 
 TEST(Reproduce, EveryRowHasACellForEachColumnAndKnownNotes) {
@@ -149,7 +150,7 @@ TEST(Reproduce, ChenResnetIsThePlansArenaAndShrinksStepByStep) {
   const PlanOptions sublinear{.optimizer = SohoniOptimizer(),
                               .threads = 2,
                               .fuse = false,
-                              .checkpoint = "sqrt"};
+                              .recompute = "sqrt"};
   const ModelOptions model{
       .batch = 32, .images = PresetOf(name).images, .classes = 1000};
   EXPECT_EQ(*RowOf(figure, name + ", + sublinear").cells[3],

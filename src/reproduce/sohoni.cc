@@ -27,14 +27,14 @@ class Planner {
         model_(BuildModel(
             kModel, {.batch = kBatch, .images = PresetOf(kModel).images})) {}
 
-  Result<Plan> Make(const std::string& checkpoint, int64_t microbatch) const {
+  Result<Plan> Make(const std::string& strategy, int64_t microbatch) const {
     if (!model_.ok()) return model_.status();
     Tell(options_,
-         fmt::format("{}, {}, microbatch {}", kModel, checkpoint, microbatch));
+         fmt::format("{}, {}, microbatch {}", kModel, strategy, microbatch));
     return MakePlan(*model_, {.optimizer = SohoniOptimizer(),
                               .threads = options_.threads,
                               .microbatch = microbatch,
-                              .checkpoint = checkpoint});
+                              .recompute = strategy});
   }
 
  private:
@@ -53,16 +53,16 @@ std::optional<double> Ratio(std::optional<double> a, std::optional<double> b) {
   return *a / *b;
 }
 
-std::string SettingName(const char* precision, const std::string& checkpoint,
+std::string SettingName(const char* precision, const std::string& strategy,
                         int microbatch, int nonzero_percent) {
-  return fmt::format("{}, {}, microbatch {}, {}% nonzero", precision,
-                     checkpoint, microbatch, nonzero_percent);
+  return fmt::format("{}, {}, microbatch {}, {}% nonzero", precision, strategy,
+                     microbatch, nonzero_percent);
 }
 
 // What the plan takes by the paper's rule and in the arena.
-Status FillTable3Row(const Planner& planner, const std::string& checkpoint,
+Status FillTable3Row(const Planner& planner, const std::string& strategy,
                      int microbatch, ReproductionRow& row) {
-  auto plan = planner.Make(checkpoint, microbatch);
+  auto plan = planner.Make(strategy, microbatch);
   if (!plan.ok()) return plan.status();
   row.cells[2] = PaperMb(*plan);
   row.cells[4] = Mb(plan->arena_bytes());
@@ -144,7 +144,7 @@ Result<Reproduction> Figure5(const ReproduceOptions& options) {
   double baseline_arena = 0;
   struct Point {
     const char* letter;
-    const char* checkpoint;
+    const char* recompute;
     std::vector<size_t> notes;
   };
   const Point points[] = {{"A", "none", {0, 3}},
@@ -152,7 +152,7 @@ Result<Reproduction> Figure5(const ReproduceOptions& options) {
                           {"C", "residual-1*", {0}},
                           {"D", "residual-2*", {0}}};
   for (const Point& point : points) {
-    auto plan = planner.Make(point.checkpoint, kBatch);
+    auto plan = planner.Make(point.recompute, kBatch);
     if (!plan.ok()) return plan.status();
     const auto rule = PaperMb(*plan, &PaperBytes::activation);
     const double arena = Mb(plan->arena_bytes());
@@ -160,7 +160,7 @@ Result<Reproduction> Figure5(const ReproduceOptions& options) {
       baseline_rule = rule;
       baseline_arena = arena;
     }
-    ReproductionRow row{fmt::format("({}) {}", point.letter, point.checkpoint),
+    ReproductionRow row{fmt::format("({}) {}", point.letter, point.recompute),
                         {{},
                          {},
                          rule,
@@ -185,7 +185,7 @@ Result<Reproduction> Table3(const ReproduceOptions& options) {
   if (!options.memory_only) {
     return Status::Usage(
         "table3 has accuracies, which only training can tell; ask for its "
-        "memory with --memory-only");
+        "memory with ReproduceOptions::memory_only");
   }
   const Planner planner(options);
   Reproduction table;
@@ -203,9 +203,9 @@ Result<Reproduction> Table3(const ReproduceOptions& options) {
   // Microbatches to plan in f32 as well, with their strategy, each once.
   std::map<int, std::string, std::greater<>> in_f32;
   std::vector<std::optional<double>> baseline;
-  const auto fill = [&](ReproductionRow& row, const std::string& checkpoint,
+  const auto fill = [&](ReproductionRow& row, const std::string& strategy,
                         int microbatch) {
-    Status status = FillTable3Row(planner, checkpoint, microbatch, row);
+    Status status = FillTable3Row(planner, strategy, microbatch, row);
     if (baseline.empty()) baseline = row.cells;
     row.cells[3] = Ratio(baseline[2], row.cells[2]);
     row.cells[5] = Ratio(baseline[4], row.cells[4]);
@@ -213,26 +213,26 @@ Result<Reproduction> Table3(const ReproduceOptions& options) {
   };
   for (const SohoniTable3Row& printed : kSohoniTable3) {
     ReproductionRow row;
-    row.label = SettingName(printed.is_f16 ? "f16" : "f32", printed.checkpoint,
+    row.label = SettingName(printed.is_f16 ? "f16" : "f32", printed.recompute,
                             printed.microbatch, printed.nonzero_percent);
     row.cells = {printed.total_mb, printed.reduction, {}, {}, {}, {}};
     if (printed.is_f16) {
       row.notes = {0};
       if (printed.nonzero_percent < 100) row.notes.push_back(1);
-      in_f32[printed.microbatch] = printed.checkpoint;
+      in_f32[printed.microbatch] = printed.recompute;
     } else {
       row.notes = {3};
-      Status status = fill(row, printed.checkpoint, printed.microbatch);
+      Status status = fill(row, printed.recompute, printed.microbatch);
       if (!status.ok()) return status;
     }
     table.rows.push_back(std::move(row));
   }
-  for (const auto& [microbatch, checkpoint] : in_f32) {
+  for (const auto& [microbatch, strategy] : in_f32) {
     ReproductionRow row;
-    row.label = SettingName("f32", checkpoint, microbatch, 100);
+    row.label = SettingName("f32", strategy, microbatch, 100);
     row.cells.resize(table.columns.size());
     row.notes = {2};
-    Status status = fill(row, checkpoint, microbatch);
+    Status status = fill(row, strategy, microbatch);
     if (!status.ok()) return status;
     table.rows.push_back(std::move(row));
   }

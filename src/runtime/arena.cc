@@ -19,8 +19,8 @@ Result<Arena> Arena::Map(size_t bytes) {
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
     return Status::Failed(fmt::format(
-        "the system refuses an arena of {}: {}; a smaller --batch or fewer "
-        "--threads take less",
+        "the system refuses an arena of {}: {}; a smaller Model::batch or "
+        "fewer PlanOptions::threads take less",
         FormatBytes(mapped), std::strerror(errno)));
   }
   return Arena(static_cast<std::byte*>(base), mapped);

@@ -71,7 +71,6 @@ inline Model TinyModel(const Layers& layers) {
   }
   if (layers.dropout) {
     x = op("dropout", std::make_shared<ops::Dropout>(0.5, 0), {x})[0];
-    model.dropout = 0.5;
   }
   const ValueId b = per_class("fc.bias", Role::kParameter, 0.25f);
   const ValueId logits = op("bias", std::make_shared<ops::Bias>(), {x, b})[0];

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/files.h"
-#include "base/parallel.h"
+#include "base/function_ref.h"
 #include "thimble/status.h"
 
 namespace thimble {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "store/safetensors.h"
 #include "thimble/status.h"
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/function_ref.h"
 #include "base/sha256.h"
 #include "store/safetensors.h"
 #include "store/safetensors_header.h"

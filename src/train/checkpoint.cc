@@ -90,10 +90,17 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
     const auto found = meta.find(kSetting + name);
     const std::string had = found == meta.end() ? "" : found->second;
     if (had == value) continue;
+    // Digits of a fingerprint would say nothing.
+    if (name == kModelLayers && !had.empty()) {
+      return Status::Failed(fmt::format(
+          "{}: the model's layers differ; this run was made with a model of "
+          "another structure or other strides, rates or epsilons; "
+          "TrainOptions::resume goes on with the same model only",
+          path));
+    }
     return Status::Failed(
-        fmt::format("{} was made with {} = {}, now it is {}; --resume goes on "
-                    "with the same "
-                    "settings only",
+        fmt::format("{} was made with {} = {}, now it is {}; "
+                    "TrainOptions::resume goes on with the same settings only",
                     path, name, had.empty() ? "(nothing)" : had, value));
   }
   return Status::Ok();

@@ -38,6 +38,8 @@ struct Progress {
 
 // Name and value of everything that decides bits: model, data, seed, rates, …
 using Settings = std::map<std::string, std::string>;
+// The name of the model's fingerprint among them.
+inline constexpr const char* kModelLayers = "model layers";
 
 // Streamed from the arena, sealed, replaced atomically.
 Status SaveCheckpoint(const FileDescriptor& folder, Session& session,

@@ -70,7 +70,7 @@ Result<PlanSearch> PlanEvaluation(const std::string& dir,
   model_options.images = {info.images.channels, info.images.height,
                           info.images.width, info.mean, info.stddev};
   model_options.classes = info.images.classes;
-  model_options.dropout = info.dropout;
+  SetBuildOptions(info.build_options, model_options);
   auto model = BuildModel(info.model, model_options);
   if (!model.ok()) {
     return Status::Failed(fmt::format(

@@ -167,7 +167,7 @@ class ImageBatches final : public BatchSource {
         (spec.height < kMinCropSide || spec.width < kMinCropSide)) {
       return Status::Usage(fmt::format(
           "images of {} x {} are too small for crop-flip, whose sides must be "
-          "at least {}; use ImageBatchOptions::augment none",
+          "at least {}; use ImageBatchOptions::augment = Augment::kNone",
           spec.height, spec.width, kMinCropSide));
     }
     const int64_t size = data_.size(Split::kTrain);

@@ -28,16 +28,17 @@ Result<FileDescriptor> PrepareOutDir(const std::string& dir) {
 Status CheckHoldsNoRun(const std::string& dir) {
   TH_ASSIGN_OR_RETURN(const bool has_checkpoint, IsThere(CheckpointPath(dir)));
   if (has_checkpoint) {
-    return Status::Failed(fmt::format(
-        "{} holds a run already; --resume goes on with it, --overwrite starts "
-        "anew and replaces it",
-        dir));
+    return Status::Failed(
+        fmt::format("{} holds a run already; TrainOptions::resume goes on with "
+                    "it, TrainOptions::overwrite starts anew and replaces it",
+                    dir));
   }
   TH_ASSIGN_OR_RETURN(const bool has_weights, IsThere(WeightsPath(dir)));
   if (has_weights) {
     return Status::Failed(fmt::format(
-        "{} holds weights already, and no checkpoint that --resume could go on "
-        "from; --overwrite starts anew and replaces them",
+        "{} holds weights already, and no checkpoint that TrainOptions::resume "
+        "could go on from; TrainOptions::overwrite starts anew and replaces "
+        "them",
         dir));
   }
   return Status::Ok();
@@ -50,7 +51,8 @@ Result<bool> HoldsRunToResume(const std::string& dir) {
   if (!has_weights) return false;
   return Status::Failed(fmt::format(
       "{} holds weights but no {} to go on from; restore that file, choose "
-      "another folder, or start anew and replace the weights with --overwrite",
+      "another folder, or start anew and replace the weights with "
+      "TrainOptions::overwrite",
       dir, kCheckpointName));
 }
 
@@ -58,8 +60,8 @@ Status CheckIsNoOutFile(const std::string& dir, const std::string& log_path) {
   for (const std::string& file : {WeightsPath(dir), CheckpointPath(dir)}) {
     if (AtomicFileWriter::Touches(file, log_path)) {
       return Status::Usage(
-          fmt::format("the log {} would be written over {}, which --out needs; "
-                      "choose another name",
+          fmt::format("the log {} would be written over {}, which "
+                      "TrainOptions::out_dir needs; choose another name",
                       log_path, file));
     }
   }

@@ -77,10 +77,13 @@ Settings SettingsOf(const Plan& plan, Settings source,
       {"warm-up", std::to_string(options.warmup_steps)},
       {"steps", std::to_string(steps)},
       {"optimizer", std::string(plan.optimizer().name())},
-      {"dropout", fmt::format("{}", plan.dropout())},
+      {kModelLayers, plan.model_fingerprint()},
       {"fuse", plan.options().fuse ? "on" : "off"},
       {"SIMD target", std::string(target)}};
   settings.merge(plan.optimizer().Settings());
+  for (const auto& [name, value] : plan.build_options()) {
+    settings[name] = fmt::format("{}", value);
+  }
   settings.merge(source);
   return settings;
 }

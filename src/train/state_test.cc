@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/test_folder.h"
+#include "thimble/model.h"
 #include "thimble/network.h"
 #include "train/checkpoint.h"
 #include "train/out_folder.h"
@@ -26,7 +27,6 @@ Model TinyModel(int64_t classes = 3) {
   Network net("tiny", 2);
   ValueId x = net.Images({.channels = 1, .height = 4, .width = 4});
   x = net.BatchNorm("bn", net.Linear("fc", net.Flatten(x), classes));
-  x = net.Dropout(x, 0.25);
   auto model = net.Finish(x);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return *std::move(model);
@@ -34,8 +34,10 @@ Model TinyModel(int64_t classes = 3) {
 
 class TinySession {
  public:
-  explicit TinySession(const PlanOptions& options = {}, int64_t classes = 3) {
-    auto plan = MakePlan(TinyModel(classes), options);
+  explicit TinySession(const PlanOptions& options = {}, int64_t classes = 3)
+      : TinySession(TinyModel(classes), options) {}
+  TinySession(const Model& model, const PlanOptions& options) {
+    auto plan = MakePlan(model, options);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     plan_ = std::make_unique<Plan>(*std::move(plan));
     auto session = Session::Create(*plan_, {});
@@ -120,7 +122,9 @@ TEST(CheckFinite, NamesAValueThatIsNoNumberAnyMore) {
 
 TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
   const TestFolder folder;
-  TinySession from;
+  Model model = TinyModel();
+  model.build_options = {{"dropout", 0.25}};
+  TinySession from(model, {});
   from.Fill(100);
   const std::vector<float> mean = {100.5f, -1.0f / 3};
   const std::vector<float> stddev = {50.25f, 1e-7f};
@@ -135,18 +139,18 @@ TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
   const std::vector<float> before = to.All(TrainingState(to.plan()));
   const Status loaded = LoadWeights(folder.File("run"), *to);
   ASSERT_TRUE(loaded.ok()) << loaded.message();
-  const StateValues model = ModelState(to.plan());
-  EXPECT_EQ(to.All(model), from.All(model));
+  const StateValues kept = ModelState(to.plan());
+  EXPECT_EQ(to.All(kept), from.All(kept));
   EXPECT_EQ(WeightsSha256(*to), WeightsSha256(*from));
   const std::vector<float> after = to.All(TrainingState(to.plan()));
-  const auto behind = static_cast<ptrdiff_t>(to.All(model).size());
+  const auto behind = static_cast<ptrdiff_t>(to.All(kept).size());
   EXPECT_TRUE(
       std::equal(after.begin() + behind, after.end(), before.begin() + behind));
   const std::string file = ReadTestFile(WeightsPath(folder.File("run")));
   const auto names = NamesOf(to.plan(), TrainingState(to.plan()));
   for (size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(file.find("\"" + names[i] + "\"") != std::string::npos,
-              i < model.size())
+              i < kept.size())
         << names[i];
   }
   const auto read = ReadWeightsInfo(folder.File("run"));
@@ -158,7 +162,19 @@ TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
   EXPECT_EQ(read->images.classes, 3);
   EXPECT_EQ(read->mean, mean);
   EXPECT_EQ(read->stddev, stddev);
-  EXPECT_EQ(read->dropout, 0.25);
+  EXPECT_EQ(read->build_options, (BuildOptions{{"dropout", 0.25}}));
+}
+
+TEST(Weights, OfAFileThatNamesNoBuildOptionsMeanTheDefaults) {
+  const TestFolder folder;
+  TinySession from;
+  const FileDescriptor run = FolderOf(folder);
+  const std::vector<float> one = {1.0f};
+  ASSERT_TRUE(
+      SaveWeights(run, *from, ImageFacts({1, 4, 4, 3}, one, one), 1).ok());
+  const auto read = ReadWeightsInfo(folder.File("run"));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->build_options, BuildOptionsOf({}));
 }
 
 TEST(Weights, OfAnotherModelAreRefused) {

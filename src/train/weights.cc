@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/sha256.h"
 #include "store/safetensors.h"
+#include "thimble/model.h"
 #include "thimble/number.h"
 #include "train/out_folder.h"
 #include "train/state.h"
@@ -51,8 +52,9 @@ Result<SafetensorsReader> OpenWeights(const std::string& path) {
   const Status seal = CheckSeal(reader.file());
   if (seal.ok()) return reader;
   return Status::Failed(fmt::format(
-      "{}, or `thimble train --resume` to write it again from the checkpoint. "
-      "A program that changes the file must remove its metadata {} and {}",
+      "{}, or Train with TrainOptions::resume to write it again from the "
+      "checkpoint. A program that changes the file must remove its metadata {} "
+      "and {}",
       seal.message(), kSafetensorsSeal, kChecksum));
 }
 
@@ -71,12 +73,13 @@ WeightsFacts ImageFacts(const ImageSpec& images, std::span<const float> mean,
 Status SaveWeights(const FileDescriptor& folder, Session& session,
                    const WeightsFacts& facts, int64_t steps) {
   const Plan& plan = session.plan();
-  SafetensorsMetadata metadata = {
-      {"format", "thimble-weights-1"},
-      {"model", plan.model()},
-      {"dropout", fmt::format("{}", plan.dropout())},
-      {"steps", std::to_string(steps)},
-      {kChecksum, WeightsSha256(session)}};
+  SafetensorsMetadata metadata = {{"format", "thimble-weights-1"},
+                                  {"model", plan.model()},
+                                  {"steps", std::to_string(steps)},
+                                  {kChecksum, WeightsSha256(session)}};
+  for (const auto& [name, value] : plan.build_options()) {
+    metadata[name] = fmt::format("{}", value);
+  }
   metadata.insert(facts.begin(), facts.end());
   return SaveValues(folder, kWeightsName, session, ModelState(plan), metadata);
 }
@@ -85,9 +88,10 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
   const std::string path = WeightsPath(dir);
   TH_ASSIGN_OR_RETURN(const bool is_there, IsThere(path));
   if (!is_there) {
-    return Status::Failed(fmt::format(
-        "{} is not there; give the folder that `thimble train --out` wrote",
-        path));
+    return Status::Failed(
+        fmt::format("{} is not there; give the folder that Train with "
+                    "TrainOptions::out_dir wrote",
+                    path));
   }
   TH_ASSIGN_OR_RETURN(const SafetensorsReader reader, OpenWeights(path));
   const SafetensorsMetadata& meta = reader.metadata();
@@ -106,12 +110,15 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
       !ParseFloats(get("mean"), &info.mean) ||
       !ParseFloats(get("stddev"), &info.stddev)) {
     return Status::Failed(fmt::format(
-        "{} does not say which model it holds; it was not written by `thimble "
-        "train --out`",
+        "{} does not say which model it holds; it was not written by "
+        "Train with TrainOptions::out_dir",
         path));
   }
-  // Files from before there were dropouts do not name it: then it is 0.
-  info.dropout = ParseDecimal<double>(get("dropout")).value_or(0);
+  // Files from before there was an option do not name it, and mean its default.
+  info.build_options = BuildOptionsOf({});
+  for (auto& [name, value] : info.build_options) {
+    value = ParseDecimal<double>(get(name.c_str())).value_or(value);
+  }
   info.images.classes = static_cast<int32_t>(classes);
   return info;
 }
@@ -129,7 +136,8 @@ Status LoadWeights(const std::string& dir, Session& session) {
   }
   return Status::Failed(fmt::format(
       "{} is damaged: its checksum does not fit its tensors; use a good copy, "
-      "or `thimble train --resume` to write it again from the checkpoint",
+      "or Train with TrainOptions::resume to write it again from the "
+      "checkpoint",
       reader.path()));
 }
 

@@ -23,7 +23,8 @@ struct WeightsInfo {
   std::string model;
   ImageSpec images{};
   std::vector<float> mean, stddev;
-  double dropout = 0;  // in training; evaluation has none
+  // Evaluation depends on them too: what fuses stands in the network's graph.
+  BuildOptions build_options{};
 };
 
 using WeightsFacts = std::map<std::string, std::string>;

@@ -88,7 +88,7 @@ TEST(Allocations, NoneBetweenStep2And50InMicrobatchesAndGroups) {
   CheckAllocations("wrn-10-1", "synthetic-cifar", 4,
                    {.microbatch = 2,
                     .ghost_batch = 1,
-                    .checkpoint = "recursive-1",
+                    .recompute = "recursive-1",
                     .two_pass = true});
 }
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The command-line tool from outside: what it refuses, what it trains and
-// leaves on disk. plan_cli_test.cc has plans and budgets.
+// The command-line tool from outside: command lines, help, and what is refused.
+// plan_cli_test.cc, train_cli_test.cc and eval_cli_test.cc have the rest.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/test_folder.h"
 #include "expect_cli.h"
@@ -109,6 +106,7 @@ TEST(Cli, HelpHasAnExampleForEveryCommand) {
     const CliResult result = RunCli(command + Args{"--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_NE(result.out.find("Example:\n  thimble "), std::string::npos);
+    EXPECT_EQ(result.out.find("Options::"), std::string::npos) << result.out;
   }
   EXPECT_EQ(RunCli({"--version"}).exit_code, 0);
 }
@@ -126,6 +124,10 @@ TEST(Cli, ReproducePrintsATableOrCsvAndDraws) {
   EXPECT_EQ(csv.out.rfind("row,\"paper MB\",", 0), 0u) << csv.out;
   ExpectRefused({"reproduce", "fig1", "--svg", folder.path() + "/no/x.svg"}, 1,
                 "no/x.svg");
+  const CliResult notes = RunCli({"reproduce", "chen-lstm", "--quick"});
+  EXPECT_NE(notes.out.find("whole of a step (--sharing off)"),
+            std::string::npos)
+      << notes.out;
 }
 
 TEST(Cli, TrainsInMicrobatchesToTheSameBitsForAnyThreadCount) {
@@ -189,30 +191,6 @@ TEST(Cli, MemoryOptimisationsCanBeSwitchedOffForTheSameWeights) {
   }
 }
 
-TEST(Cli, TrainsWithDropoutsAndEvaluatesWithout) {
-  TestFolder folder;
-  std::string weights[2];
-  for (const char* rate : {"0", "0.5"}) {
-    const CliResult result =
-        RunCli({"train", "mlp", "--data", "synthetic", "--steps", "2",
-                "--dropout", rate, "--out", folder.File(rate), "--json"});
-    ASSERT_EQ(result.exit_code, 0) << result.err;
-    const CliResult tested = RunCli(
-        {"eval", "--from", folder.File(rate), "--data", "synthetic", "--json"});
-    ASSERT_EQ(tested.exit_code, 0) << tested.err;
-    EXPECT_EQ(Json::parse(tested.out)["test_accuracy"],
-              Json::parse(result.out)["test_accuracy"]);
-    weights[rate[1] == '.'] = Json::parse(result.out)["weights_sha256"];
-  }
-  EXPECT_NE(weights[0], weights[1]);
-  const Json plan = Json::parse(
-      RunCli({"plan", "wrn-10-1", "--dropout", "0.3", "--json"}).out);
-  EXPECT_EQ(plan["dropout"], 0.3);
-  ExpectRefused({"plan", "mlp", "--dropout", "1"}, 2, "--dropout");
-  ExpectRefused({"plan", "lstm-1-8-28", "--dropout", "0.3"}, 2,
-                "mlp, cnn and wrn-D-K have");
-}
-
 // An MNIST-like folder of zeros with four images; `break_it` may then damage
 // it.
 void WriteTinyIdx(const TestFolder& folder) {
@@ -256,222 +234,6 @@ TEST(Cli, RefusesPlacesThatItCannotWrite) {
   ExpectRefused(train + Args{"--out", "/dev/null/run"}, 1, "/dev/null");
   ExpectRefused({"eval", "--from", "/nowhere", "--data", "synthetic"}, 1,
                 "thimble train --out");
-}
-
-TEST(Cli, RefusesALogThatIsAFileOfTheOutFolder) {
-  TestFolder folder;
-  const std::string run = folder.File("run");
-  const std::string link = folder.File("link");
-  ASSERT_EQ(mkdir(run.c_str(), 0777), 0);
-  ASSERT_EQ(symlink(run.c_str(), link.c_str()), 0);
-  const Args train = {"train",   "mlp", "--data", "synthetic",
-                      "--steps", "1",   "--out",  run};
-  for (const std::string& dir : {run, link, folder.path() + "/./run"}) {
-    for (const char* name :
-         {"weights.safetensors", "checkpoint.safetensors",
-          "weights.safetensors.tmp.1", "checkpoint.safetensors.tmp.1"}) {
-      const std::string log = dir + "/" + name;
-      ExpectRefused(train + Args{"--log", log}, 2,
-                    "the log " + log + " would be written over " + run);
-    }
-  }
-  EXPECT_EQ(folder.CountFiles(), 0);
-  EXPECT_EQ(RunCli(train + Args{"--log", run + "/log.jsonl"}).exit_code, 0);
-  EXPECT_EQ(folder.CountFiles(), 3);
-}
-
-TEST(Cli, ASecondRunIntoAFolderReplacesNothingUnasked) {
-  TestFolder folder;
-  const std::string run = folder.File("run");
-  const std::string weights = run + "/weights.safetensors";
-  const std::string checkpoint = run + "/checkpoint.safetensors";
-  const std::string log = folder.File("log.jsonl");
-  const auto train = [&](const char* seed) {
-    return Args{"train",   "mlp", "--data", "synthetic", "--seed", seed,
-                "--steps", "1",   "--out",  run,         "--log",  log};
-  };
-  ASSERT_EQ(mkdir(run.c_str(), 0777), 0);
-  WriteTestFile(run + "/notes.txt", "mine");
-  // Without --out there is nothing to replace.
-  ExpectRefused(
-      {"train", "mlp", "--data", "synthetic", "--steps", "1", "--overwrite"}, 2,
-      "--overwrite needs --out");
-  ASSERT_EQ(RunCli(train("1")).exit_code, 0);
-  const std::string first[] = {ReadTestFile(weights), ReadTestFile(checkpoint),
-                               ReadTestFile(log)};
-  ExpectRefused(train("2"), 1,
-                run +
-                    " holds a run already; --resume goes on with it, "
-                    "--overwrite starts anew");
-  ExpectRefused(train("2") + Args{"--overwrite", "--resume"}, 2,
-                "give one of them");
-  EXPECT_TRUE(ReadTestFile(weights) == first[0]);
-  EXPECT_TRUE(ReadTestFile(checkpoint) == first[1]);
-  EXPECT_EQ(ReadTestFile(log), first[2]);
-  EXPECT_EQ(RunCli(train("2") + Args{"--overwrite"}).exit_code, 0);
-  EXPECT_FALSE(ReadTestFile(weights) == first[0]);
-  EXPECT_FALSE(ReadTestFile(checkpoint) == first[1]);
-  EXPECT_EQ(ReadTestFile(run + "/notes.txt"), "mine");
-
-  ASSERT_EQ(unlink(checkpoint.c_str()), 0);
-  ExpectRefused(train("1"), 1, run + " holds weights already");
-  EXPECT_EQ(RunCli(train("1") + Args{"--overwrite"}).exit_code, 0);
-  EXPECT_TRUE(ReadTestFile(weights) == first[0]);
-}
-
-TEST(Cli, AFullDiskUnderTheLogEndsTheLogNotTheTraining) {
-  const CliResult result =
-      RunCli({"train", "mlp", "--data", "synthetic", "--steps", "3", "--json",
-              "--log", "/dev/full"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("not complete"), std::string::npos) << result.err;
-  EXPECT_EQ(LastLine(result.out)["steps"], 3);
-}
-
-TEST(Cli, AStopSignalSavesAndReportsWhatWasLearned) {
-  for (int signal : {SIGINT, SIGTERM}) {
-    TestFolder folder;
-    const std::string log = folder.File("log.jsonl");
-    const std::string out = folder.File("stdout");
-    const int pid =
-        StartCli({"train", "mlp", "--data", "synthetic", "--epochs", "100000",
-                  "--out", folder.File("run"), "--log", log},
-                 out);
-    for (int wait = 0; wait < 2000; ++wait) {
-      if (ReadWholeFile(log).find("\"step\":20,") != std::string::npos) break;
-      usleep(10'000);
-    }
-    kill(pid, signal);
-    EXPECT_EQ(WaitCli(pid), 0);
-    EXPECT_NE(ReadWholeFile(out).find("stopped early"), std::string::npos);
-    const Json summary = LastLine(ReadWholeFile(log));
-    EXPECT_EQ(summary["event"], "summary");
-    EXPECT_EQ(summary["stopped"], true);
-    EXPECT_GE(summary["steps"], 20);
-    const CliResult eval = RunCli({"eval", "--from", folder.File("run"),
-                                   "--data", "synthetic", "--json"});
-    EXPECT_EQ(LastLine(eval.out)["weights_sha256"], summary["weights_sha256"]);
-  }
-}
-
-TEST(Cli, KillDuringTrainingNeverLeavesBrokenWeights) {
-  TestFolder folder;
-  const Args eval = {"eval",   "--from",    folder.File("run"),
-                     "--data", "synthetic", "--json"};
-  for (int round = 0; round < 12; ++round) {
-    // 8 steps to an epoch: most of the time goes into saving and testing.
-    const int pid = StartCli(
-        {"train", "mlp", "--data", "synthetic", "--batch", "512", "--epochs",
-         "100000", "--overwrite", "--out", folder.File("run")},
-        folder.File("stdout"));
-    // However slow the machine is: the first one lives until it has saved once.
-    const std::string weights = folder.File("run") + "/weights.safetensors";
-    for (int wait = 0; round == 0 && wait < 6000; ++wait) {
-      if (access(weights.c_str(), F_OK) == 0) break;
-      usleep(10'000);
-    }
-    usleep(static_cast<useconds_t>(40'000 + 37'000 * round));
-    kill(pid, SIGKILL);
-    WaitCli(pid);
-    const CliResult result = RunCli(eval);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-  }
-}
-
-TEST(Cli, EvalCountsEveryTestImageWhateverTheBatch) {
-  const struct {
-    const char* model;
-    std::vector<const char*> batches;
-  } cases[] = {{"mlp", {"1", "999"}}, {"cnn", {"7"}}};
-  for (const auto& [model, batches] : cases) {
-    TestFolder folder;
-    const CliResult train =
-        RunCli({"train", model, "--data", "synthetic", "--batch", "32",
-                "--steps", "10", "--out", folder.File("run"), "--json"});
-    ASSERT_EQ(train.exit_code, 0) << train.err;
-    const Json summary = LastLine(train.out);
-    for (const char* batch : batches) {
-      const CliResult eval =
-          RunCli({"eval", "--from", folder.File("run"), "--data", "synthetic",
-                  "--batch", batch, "--json"});
-      ASSERT_EQ(eval.exit_code, 0) << eval.err;
-      const Json result = LastLine(eval.out);
-      EXPECT_EQ(result["images"], 1000);
-      EXPECT_EQ(result["test_accuracy"], summary["test_accuracy"]);
-      EXPECT_EQ(result["weights_sha256"], summary["weights_sha256"]);
-    }
-  }
-}
-
-TEST(Cli, EvalNamesTheBudgetsThatWork) {
-  TestFolder folder;
-  const std::string run = folder.File("run");
-  ASSERT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--steps", "1",
-                    "--out", run})
-                .exit_code,
-            0);
-  const Args eval = {"eval",      "--from",    run, "--data",
-                     "synthetic", "--threads", "2"};
-  const CliResult refused = RunCli(eval + Args{"--budget", "1kB"});
-  EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_EQ(refused.err.find("microbatch"), std::string::npos) << refused.err;
-  const auto expect_works = [&](const std::string& says, const Args& more) {
-    const Args with = eval + more;
-    const std::string budget = WordAfter(refused.err, says);
-    EXPECT_EQ(RunCli(with + Args{"--budget", budget}).exit_code, 0) << says;
-    const std::string less = std::to_string(std::stoull(budget) - 1);
-    EXPECT_EQ(RunCli(with + Args{"--budget", less}).exit_code, 1) << says;
-  };
-  expect_works("budget that works is ", {});
-  expect_works("with --batch 1 it is ", {"--batch", "1"});
-}
-
-TEST(Cli, EvalRefusesDamagedWeightsAndTakesThoseWithoutAChecksum) {
-  TestFolder folder;
-  const std::string run = folder.File("run");
-  ASSERT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--steps", "2",
-                    "--out", run})
-                .exit_code,
-            0);
-  const Args eval = {"eval", "--from", run, "--data", "synthetic", "--json"};
-  const std::string path = run + "/weights.safetensors";
-  const std::string good = ReadWholeFile(path);
-  // A bit in the middle of the tensors, and of the last one.
-  for (size_t at : {good.size() / 2, good.size() - 2}) {
-    std::string bad = good;
-    bad[at] = static_cast<char>(bad[at] ^ 1);
-    WriteTestFile(path, bad);
-    ExpectRefused(eval, 1, path + " is damaged: its checksum");
-  }
-  // Without the sums, as another program leaves it.
-  WriteTestFile(path, good);
-  ChangeMetadata(path, [](Json&) {});
-  std::string foreign = ReadWholeFile(path);
-  foreign.back() = static_cast<char>(foreign.back() ^ 1);
-  WriteTestFile(path, foreign);
-  EXPECT_EQ(RunCli(eval).exit_code, 0);
-}
-
-TEST(Cli, TheLogTellsTheWholeRun) {
-  TestFolder folder;
-  const std::string log = folder.File("log.jsonl");
-  ASSERT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--batch", "1024",
-                    "--epochs", "2", "--log", log})
-                .exit_code,
-            0);
-  const std::string text = ReadWholeFile(log);
-  std::vector<std::string> events;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = text.find('\n', at);
-    const Json line = Json::parse(text.substr(at, end - at), nullptr, false);
-    ASSERT_TRUE(line.is_object());
-    events.push_back(line["event"]);
-    at = end + 1;
-  }
-  const std::vector<std::string> want = {"start", "step",  "step",  "step",
-                                         "step",  "epoch", "step",  "step",
-                                         "step",  "step",  "epoch", "summary"};
-  EXPECT_EQ(events, want);
 }
 
 }  // namespace

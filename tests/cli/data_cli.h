@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/sha256.h"
 #include "base/test_folder.h"
+#include "base/test_sha256.h"
 #include "data/test_files.h"
 #include "run_cli.h"
 

@@ -25,6 +25,7 @@ TEST_F(DataCli, ListsComputedSetsAsAlwaysThere) {
                     "always there"))
         << list;
   }
+  EXPECT_TRUE(Has(list, "get it with `thimble data get cifar10`")) << list;
 }
 
 TEST_F(DataCli, ListSaysWhyAFolderCannotBeLookedAt) {

@@ -39,6 +39,9 @@ inline void ExpectRefused(const Args& args, int exit_code,
   EXPECT_EQ(result.err.rfind("thimble: ", 0), 0u) << command << result.err;
   EXPECT_NE(result.err.find(says), std::string::npos)
       << command << " said: " << result.err;
+  // Fields are for those who write C++.
+  EXPECT_EQ(result.err.find("Options::"), std::string::npos)
+      << command << " said: " << result.err;
 }
 
 // Changes the metadata of a safetensors file as another program would, without

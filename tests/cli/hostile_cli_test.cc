@@ -100,7 +100,7 @@ TEST(Hostile, NumbersInsideNamesAreDecimal) {
   for (const char* name : {"every-0x2", "residual- 2", "recursive-+3",
                            "revolve--1", "revolve-1e1", "residual-"}) {
     ExpectRefused({"plan", "mlp", "--checkpoint", name}, 2,
-                  "there is no checkpoint strategy '" + std::string(name));
+                  "--checkpoint: there is no strategy '" + std::string(name));
   }
   ExpectRefused(Train({"--schedule", "steps:0x0.8=0.1"}), 2,
                 "no learning-rate");

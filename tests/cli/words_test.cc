@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,10 +62,10 @@ TEST(Words, OfTradeOffsSayBytesWorkAndOptions) {
       {plan.options(), arena - 1'000'000, plan.flops_step() * 5 / 4},
       {plan.options(), arena, plan.flops_step() * 3 / 4},
       {plan.options(), arena + 2'000'000, plan.flops_step() / 2}};
-  trades[0].options.checkpoint = "residual-2*";
-  trades[1].options.checkpoint = "auto";
+  trades[0].options.recompute = "residual-2*";
+  trades[1].options.recompute = "auto";
   trades[1].options.budget = 20'500'000;
-  trades[2].options.checkpoint = "auto";
+  trades[2].options.recompute = "auto";
   trades[2].options.budget = 20'512'345;
   trades[2].options.microbatch = 5;
   EXPECT_EQ(TradeOffLines(plan, trades),
@@ -94,50 +95,119 @@ TEST(Words, PutOptionsInPlaceOfEveryField) {
                         "ImageBatchOptions::keep_last"),
             "--microbatch, --microbatch, --ghost-batch, --batch; --keep-last");
   EXPECT_EQ(WithOptions("a batch of 5"), "a batch of 5");
+  EXPECT_EQ(WithOptions("PlanOptions::sharing = false, not "
+                        "PlanOptions::sharing"),
+            "--sharing off, not --sharing");
 }
 
-// The string literals of a module's sources, one line each.
-std::vector<std::string> LiteralsOf(const std::string& module) {
-  std::vector<std::string> literals;
-  const std::string folder = std::string(THIMBLE_SOURCE_DIR) + "/src/" + module;
-  for (const auto& file :
-       std::filesystem::recursive_directory_iterator(folder)) {
-    const std::string name = file.path().string();
-    if (!name.ends_with(".cc") || name.ends_with("_test.cc")) continue;
-    std::ifstream lines(name);
+TEST(Words, PutCommandsInPlaceOfFunctions) {
+  EXPECT_EQ(WithOptions("get it with FetchDataset(\"cifar10\"), one of "
+                        "KnownDatasets()"),
+            "get it with `thimble data get cifar10`, one of "
+            "`thimble data list`");
+  EXPECT_EQ(WithOptions("what Train with TrainOptions::out_dir wrote, and "
+                        "TrainOptions::out_dir"),
+            "what `thimble train --out` wrote, and --out");
+}
+
+// What stands between quotes in a line of source.
+std::string QuotedIn(const std::string& line) {
+  std::string quoted;
+  bool inside = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (!inside && line.compare(i, 2, "//") == 0) break;
+    if (!inside && line.compare(i, 3, "'\"'") == 0) {
+      i += 2;
+    } else if (inside && line[i] == '\\') {
+      quoted += line[++i];
+    } else if (line[i] == '"') {
+      inside = !inside;
+      quoted += ' ';
+    } else if (inside) {
+      quoted += line[i];
+    }
+  }
+  return quoted;
+}
+
+struct SourceText {
+  std::string place;  // "train/log.cc:12"
+  std::string quoted;
+};
+
+// Of the sources of `folder` that are no tests, line by line.
+std::vector<SourceText> QuotedTextsOf(const std::string& folder) {
+  const std::filesystem::path root =
+      std::filesystem::path(THIMBLE_SOURCE_DIR) / folder;
+  std::vector<SourceText> texts;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(root)) {
+    const std::string name = file.path().filename();
+    const bool is_source = name.ends_with(".cc") || name.ends_with(".h");
+    if (!is_source || name.ends_with("_test.cc")) continue;
+    const std::string path = relative(file.path(), root);
+    std::ifstream lines(file.path());
+    int number = 0;
     for (std::string line; std::getline(lines, line);) {
-      const size_t code = line.find_first_not_of(' ');
-      const size_t begin = line.find('"');
-      if (begin == line.npos || line.compare(code, 2, "//") == 0) continue;
-      literals.push_back(line.substr(begin));
+      ++number;
+      std::string quoted = QuotedIn(line);
+      if (quoted.empty()) continue;
+      texts.push_back({path + ":" + std::to_string(number), quoted});
     }
   }
-  EXPECT_GT(literals.size(), 10u) << folder;
-  return literals;
+  EXPECT_GT(texts.size(), 100u) << root;
+  return texts;
 }
 
-TEST(Words, KnowEveryFieldThatTheLibraryNames) {
-  const std::regex field("[A-Z][A-Za-z]*Options::[a-z_]+|Model::[a-z]+");
-  size_t found = 0;
-  for (const std::string& line : LiteralsOf("")) {
-    for (std::sregex_iterator at(line.begin(), line.end(), field), end;
-         at != end; ++at) {
-      ++found;
-      EXPECT_EQ(WithOptions(at->str()).substr(0, 2), "--") << line;
+// What `pattern` matches in `text`, each with what its first group is.
+std::vector<std::string> MatchesIn(const std::string& text,
+                                   const std::regex& pattern) {
+  std::vector<std::string> found;
+  for (std::sregex_iterator at(text.begin(), text.end(), pattern), end;
+       at != end; ++at) {
+    found.push_back((*at)[1]);
+  }
+  return found;
+}
+
+TEST(Words, KnowEveryFieldAndFunctionThatTheLibraryNames) {
+  const std::regex field("([A-Z][A-Za-z]*Options::[a-z_]+|\\bModel::[a-z]+)");
+  const std::regex function("\\b([A-Z][A-Za-z]*[a-z]\\((?:\"[a-z0-9]*\")?\\))");
+  size_t fields = 0;
+  size_t functions = 0;
+  for (const SourceText& text : QuotedTextsOf("src")) {
+    for (const std::string& name : MatchesIn(text.quoted, field)) {
+      ++fields;
+      EXPECT_EQ(WithOptions(name).substr(0, 2), "--") << text.place;
+    }
+    for (const std::string& name : MatchesIn(text.quoted, function)) {
+      ++functions;
+      EXPECT_EQ(WithOptions(name).substr(0, 9), "`thimble ") << text.place;
     }
   }
-  EXPECT_GE(found, 6u);
+  EXPECT_GE(fields, 6u);
+  EXPECT_GE(functions, 3u);
 }
 
 // A library's user has no command line.
-TEST(Words, WithOptionsAreNotThePlannersNorTheReports) {
-  // Not every word with dashes is one: style sheets have variables.
-  const std::regex option(
-      "--(allow|batch|budget|checkpoint|fuse|ghost-batch|inplace|keep-last|"
-      "microbatch|min-microbatch|sharing|threads|two-pass)");
-  for (const char* module : {"planner", "report"}) {
-    for (const std::string& line : LiteralsOf(module)) {
-      EXPECT_FALSE(std::regex_search(line, option)) << line;
+TEST(Words, WithOptionsAreTheToolsAlone) {
+  // curl has options too, and style sheets have variables with dashes: only
+  // what our own tool takes is looked for.
+  std::set<std::string> options;
+  for (const SourceText& text : QuotedTextsOf("cli")) {
+    for (const std::string& option :
+         MatchesIn(text.quoted, std::regex("^ (--[a-z][a-z-]*) "))) {
+      options.insert(option);
+    }
+  }
+  EXPECT_GE(options.size(), 40u);
+  EXPECT_TRUE(options.contains("--ghost-batch"));
+  const std::regex word("(--[a-z][a-z-]*|`thimble\\b)");
+  for (const SourceText& text : QuotedTextsOf("src")) {
+    if (text.place.starts_with("train/trainer.cc:")) continue;
+    for (const std::string& found : MatchesIn(text.quoted, word)) {
+      EXPECT_FALSE(found == "`thimble" || options.contains(found))
+          << "src/" << text.place << " tells a library's user to type " << found
+          << "; name the field, and let WithOptions put the option there";
     }
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a script takes, without making the program that it stands for: FLOPs as
-// CountFlops and live bytes as MostLiveBytes count them for Rewrite's result.
+// CountFlops and live bytes as LiveBytes counts them for Rewrite's result.
 // Thousands of scripts are looked at where one is chosen. Not thread-safe: a
 // measurement uses the meter's own memory.
 #pragma once

@@ -70,8 +70,8 @@ Result<Strategy> ParseStrategy(const std::string& name) {
     if (auto strategy = ParseAs(family, name)) return *strategy;
   }
   return Status::Usage(fmt::format(
-      "there is no checkpoint strategy '{}'; there are {}, where M, K and S "
-      "are numbers from 1",
+      "PlanOptions::recompute: there is no strategy '{}'; there are {}, where "
+      "M, K and S are numbers from 1",
       name, KnownStrategies()));
 }
 

@@ -29,7 +29,7 @@ struct Strategy {
   bool operator==(const Strategy&) const = default;
 };
 
-// What --checkpoint takes, for help texts and messages.
+// What PlanOptions::recompute takes, for help texts and messages.
 std::string KnownStrategies();
 
 // Usage where there is no such strategy; the message lists those that there

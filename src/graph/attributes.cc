@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/attributes.h"
+
+#include <fmt/format.h>
+
+namespace thimble {
+
+std::string AttributeText(int64_t value) { return fmt::format("{}", value); }
+std::string AttributeText(double value) { return fmt::format("{}", value); }
+std::string AttributeText(float value) { return fmt::format("{}", value); }
+
+std::string AttributeText(const std::vector<float>& values) {
+  std::string text = "[";
+  for (const float value : values) {
+    text += fmt::format("{}{}", text.size() > 1 ? ", " : "", value);
+  }
+  text += ']';
+  return text;
+}
+
+std::string AttributeText(const Shape& shape) { return shape.ToString(); }
+
+std::string AttributeText(const Storage& storage) {
+  std::string text = DTypeName(storage.dtype);
+  if (const auto& blocks = storage.blocks; blocks.has_value()) {
+    text += fmt::format(" in blocks of {} with {}", blocks->values,
+                        DTypeName(blocks->scale));
+  }
+  if (const auto& sparsity = storage.sparsity; sparsity.has_value()) {
+    text +=
+        fmt::format(" with {} nonzeros of {} and {} bits", sparsity->nonzeros,
+                    sparsity->block, sparsity->index_bits);
+  }
+  return text;
+}
+
+std::string AttributeText(AxisId axis) {
+  return axis.valid() ? fmt::format("axis {}", axis.index()) : "none";
+}
+
+std::string AttributeText(const ValueSpec& spec) {
+  return fmt::format("{} {} along {}", spec.shape.ToString(),
+                     AttributeText(spec.storage), AttributeText(spec.axis));
+}
+
+}  // namespace thimble
