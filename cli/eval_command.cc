@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -35,6 +36,12 @@ void PrintJson(const EvaluateSummary& summary) {
               summary.weights_sha256.c_str());
 }
 
+// "1 test image", "2 test images": axes are plurals with an s.
+std::string TestCount(const EvaluateSummary& summary) {
+  const std::string axis = Printable(summary.axis);
+  return Counted(summary.count, "test " + axis.substr(0, axis.size() - 1));
+}
+
 int Run(const EvalCommandFlags& flags) {
   auto budget = ParseBudget(flags.budget);
   if (!budget.ok()) return Report(budget.status());
@@ -52,14 +59,17 @@ int Run(const EvalCommandFlags& flags) {
     PrintJson(*summary);
     return 0;
   }
-  std::printf("%s on %lld test %s: ", Printable(summary->model).c_str(),
-              static_cast<long long>(summary->count),
-              Printable(summary->axis).c_str());
+  std::printf("%s on %s: ", Printable(summary->model).c_str(),
+              TestCount(*summary).c_str());
   for (const EvaluateSummary::Metric& metric : summary->metrics) {
     std::printf("%s %s, ", Printable(metric.name).c_str(),
                 MetricText(metric.value, metric.is_share).c_str());
   }
-  std::printf("loss %.4f, arena %s\n", summary->loss,
+  char loss[64] = "the loss is not finite";
+  if (std::isfinite(summary->loss)) {
+    std::snprintf(loss, sizeof(loss), "loss %.4f", summary->loss);
+  }
+  std::printf("%s, arena %s\n", loss,
               FormatBytesUp(summary->arena_bytes).c_str());
   return 0;
 }

@@ -28,7 +28,10 @@ std::string CheckPrecision(const std::string& text) {
 // A list of what --budget may change.
 std::string CheckAllowed(const std::string& text) {
   if (text.empty()) return CheckNotEmpty(text);
-  for (const std::string& word : CLI::detail::split(text, ',')) {
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    begin = end + 1;
     if (word == "f16" || word == "sparse") {
       return "'" + word + "' is not available yet";
     }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "thimble/rss.h"
+#include "thimble/size.h"
 #include "thimble/text.h"
 #include "words.h"
 
@@ -49,7 +50,7 @@ Progress::Progress(int fd, bool live, uint64_t arena_bytes,
                    std::chrono::milliseconds refresh)
     : fd_(fd),
       live_(live),
-      arena_mb_(static_cast<double>(arena_bytes) / 1e6),
+      arena_(FormatBytesUp(arena_bytes)),
       refresh_(refresh) {}
 
 void Progress::OnStep(const StepEvent& event) {
@@ -72,13 +73,13 @@ void Progress::OnStep(const StepEvent& event) {
   char line[256];
   const int wanted = std::snprintf(
       line, sizeof(line),
-      "\r\x1b[Kepoch %lld/%lld  %3.0f%%  loss %.4f%s  %.0f %.*s/s  arena "
-      "%.2f MB  rss %.1f MB  %lld:%02lld:%02lld left",
+      "\r\x1b[Kepoch %lld/%lld  %3.0f%%  loss %.4f%s  %.0f %.*s/s  arena %s  "
+      "rss %.1f MB  %lld:%02lld:%02lld left",
       static_cast<long long>(event.epoch), static_cast<long long>(event.epochs),
       100.0 * static_cast<double>(event.step_in_epoch) /
           static_cast<double>(event.steps_per_epoch),
       event.loss, best, event.per_second, static_cast<int>(event.axis.size()),
-      event.axis.data(), arena_mb_, rss, left / 3600, left / 60 % 60,
+      event.axis.data(), arena_.c_str(), rss, left / 3600, left / 60 % 60,
       left % 60);
   Send(fd_, line, std::min(wanted, kPrefixBytes + TerminalWidth(fd_) - 1));
 }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "thimble/trainer.h"
 
@@ -28,7 +29,7 @@ class Progress final : public TrainObserver {
   int fd_;
   bool live_;
   bool open_ = false;  // a live line is on the screen
-  double arena_mb_;
+  std::string arena_;  // "206.78 MB"
   std::chrono::milliseconds refresh_;
   // The highest test of the first metric so far.
   double best_ = kNoNumber;

@@ -121,6 +121,12 @@ TEST(BatchStatistics, ALastBatchMayNotLeaveOneImageAlone) {
         }
         ExpectRefused(status, last == Last::kRow ? "bn_row" : "bn_pixel",
                       "leave out ImageBatchOptions::keep_last");
+        const std::string held =
+            images == 1 ? "1 image" : std::to_string(images) + " images";
+        EXPECT_EQ(status.message().find("the last batch of an epoch holds " +
+                                        held + ", the last"),
+                  0u)
+            << status.message();
       }
     }
   }

@@ -35,7 +35,7 @@ class AxisId {
 inline constexpr AxisId kBatchAxis{0};
 
 struct Axis {
-  std::string name;      // of its units, in the plural: "images"
+  std::string name;      // of its units, a plural with an s: "images"
   int64_t capacity = 0;  // the most that a run may use
   friend bool operator==(const Axis&, const Axis&) = default;
 };

@@ -4,6 +4,7 @@
 // Pure functions, safe from every thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,5 +21,8 @@ std::string JsonText(std::string_view text);
 // A JSON number from which a float can be read back to the bit. What is not
 // finite becomes null, since JSON has no form for it.
 std::string JsonNumber(double number);
+
+// "1 image", "2 images".
+std::string Counted(int64_t count, std::string_view thing);
 
 }  // namespace thimble

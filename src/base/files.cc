@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -26,10 +25,16 @@ namespace {
 // Linux transfers at most this much per call anyway.
 constexpr size_t kMaxTransfer = 0x7ffff000;
 
-// "cannot open /x/y: No such file or directory", from errno.
+// "cannot open /x/y: Permission denied; check the permissions …", from errno.
 Status SystemError(const char* action, const std::string& path) {
   const int error = errno;
   const char* hint = "";
+  if (error == ENOENT) {
+    struct stat info;
+    hint = lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)
+               ? "; it is a link to nothing: mend or remove it"
+               : "; check the name and that its folder is there";
+  }
   if (error == ENOSPC || error == EDQUOT) hint = "; free some space there";
   if (error == EFBIG)
     hint = "; raise the limit on the size of files (ulimit -f)";
@@ -187,21 +192,21 @@ bool IsFolder(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-Status MakeDirs(const std::string& path) {
+Status MakeDirs(const std::string& path, std::vector<std::string>* made) {
   if (path.empty()) return Status::Usage("the name of a folder is empty");
   // From the outermost folder inwards; a trailing slash does no harm.
   for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
-    if (!IsFolder(part) && mkdir(part.c_str(), 0777) != 0) {
-      const int error = errno;
-      // Another process may have made it in between.
-      if (error == EEXIST && !IsFolder(part)) {
+    if (!IsFolder(part)) {
+      if (mkdir(part.c_str(), 0777) == 0) {
+        if (made != nullptr) made->push_back(part);
+      } else if (errno != EEXIST) {
+        return SystemError("make folder", part);
+      } else if (!IsFolder(part)) {  // Not made by another one in between.
         return Status::Failed(fmt::format(
             "cannot make folder {}: {} is there and is not a folder", path,
             part));
       }
-      errno = error;
-      if (error != EEXIST) return SystemError("make folder", part);
     }
     if (end == std::string::npos) return Status::Ok();
   }
@@ -253,19 +258,6 @@ std::string PlaceOf(const FileDescriptor& file) {
                sizeof(place));
   if (length <= 0) return file.path();
   return std::string(place, static_cast<size_t>(length));
-}
-
-Result<std::string> UserCacheDir() {
-  // The XDG standard says to ignore a relative path.
-  const char* xdg = std::getenv("XDG_CACHE_HOME");
-  if (xdg != nullptr && xdg[0] == '/') return std::string(xdg) + "/thimble";
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && home[0] != '\0') {
-    return std::string(home) + "/.cache/thimble";
-  }
-  return Status::Failed(
-      "there is no cache folder: set HOME, or XDG_CACHE_HOME to an absolute "
-      "path");
 }
 
 AtomicFileWriter::AtomicFileWriter(FileDescriptor folder, std::string name)

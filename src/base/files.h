@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "thimble/status.h"
 
@@ -58,8 +59,10 @@ Result<size_t> ReadSomeAt(const FileDescriptor& file,
 bool IsFile(const std::string& path);
 bool IsFolder(const std::string& path);
 
-// Makes the folder and its parents; fine if it is there already.
-Status MakeDirs(const std::string& path);
+// Makes the folder and its parents; fine if it is there already. Appends those
+// that were not there to `made`, unless that is null.
+Status MakeDirs(const std::string& path,
+                std::vector<std::string>* made = nullptr);
 
 // Whether anything has this name: a link counts, wherever it leads. Unknown (a
 // folder on the way that may not be searched) is an error.
@@ -81,11 +84,6 @@ std::string PlaceOf(const FileDescriptor& file);
 // system has no locks, or fails at giving one.
 enum class LockState { kTaken, kHeldByAnother, kUnknown };
 LockState TryLock(const FileDescriptor& file);
-
-// $XDG_CACHE_HOME/thimble, else $HOME/.cache/thimble; may not exist yet. An
-// error when neither variable is set: the user database is not asked, because
-// that does not work in a static binary.
-Result<std::string> UserCacheDir();
 
 // Writes a file so that, whatever happens, its name stands for either the old
 // contents or all of the new ones: bytes go to a temporary file beside it,

@@ -99,7 +99,7 @@ Status CheckMemoryLimits(uint64_t arena, uint64_t bytes,
         "besides, it is more than the {} of {}{}; raise that limit, or take "
         "less with a smaller PlanOptions::budget, Model::batch or "
         "PlanOptions::microbatch",
-        FormatBytes(arena), FormatBytes(bytes - arena + limit.taken),
+        FormatBytesUp(arena), FormatBytes(bytes - arena + limit.taken),
         FormatBytes(limit.bytes), limit.what, limit.note));
   }
   return Status::Ok();

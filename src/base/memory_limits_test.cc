@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <string>
+#include <vector>
 
 #include "base/test_system.h"
 
@@ -61,6 +62,14 @@ TEST(MemoryLimits, TheCgroupsLimitIsNamedWithItsFigures) {
           "its processes and their files; raise that limit, or take less with "
           "a smaller PlanOptions::budget, Model::batch or "
           "PlanOptions::microbatch");
+}
+
+// As plans say it.
+TEST(MemoryLimits, TheArenaIsRoundedUp) {
+  const std::vector<MemoryLimit> limits = {{"this machine", 1'000, 0, ""}};
+  const Status status = CheckMemoryLimits(206'771'001, 206'771'001, limits);
+  EXPECT_EQ(status.message().find("an arena of 206.78 MB cannot be had"), 0u)
+      << status.message();
 }
 
 TEST(MemoryLimits, SwapThatTheCgroupMayUseCountsAsMemory) {

@@ -58,4 +58,8 @@ std::string JsonNumber(double number) {
   return fmt::format("{:.9g}", number);
 }
 
+std::string Counted(int64_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
 }  // namespace thimble

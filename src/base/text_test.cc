@@ -51,5 +51,11 @@ TEST(Text, JsonHasNoNumberThatIsNotFinite) {
   EXPECT_EQ(JsonNumber(-std::numeric_limits<double>::infinity()), "null");
 }
 
+TEST(Text, OneThingIsNotMany) {
+  EXPECT_EQ(Counted(0, "image"), "0 images");
+  EXPECT_EQ(Counted(1, "image"), "1 image");
+  EXPECT_EQ(Counted(2, "test image"), "2 test images");
+}
+
 }  // namespace
 }  // namespace thimble

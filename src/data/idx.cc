@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "thimble/text.h"
 
 namespace thimble {
 namespace {
@@ -153,9 +154,10 @@ Result<IdxSplit> IdxSplit::Open(const std::string& images_path,
   TH_ASSIGN_OR_RETURN(const IdxLabelsHeader labels_header,
                       ReadIdxLabelsHeader(labels));
   if (header.count != labels_header.count) {
-    return Status::Failed(fmt::format(
-        "{} holds {} images, but {} holds {} labels; fetch both again",
-        images_path, header.count, labels_path, labels_header.count));
+    return Status::Failed(
+        fmt::format("{} holds {}, but {} holds {}; fetch both again",
+                    images_path, Counted(header.count, "image"), labels_path,
+                    Counted(labels_header.count, "label")));
   }
   return IdxSplit(std::move(images), std::move(labels), header);
 }

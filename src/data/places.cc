@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/check.h"
@@ -45,6 +46,19 @@ Status CheckRoom(const std::string& folder, uint64_t bytes) {
       fmt::format("{} needs to take a file of {}, but has room for {} only; "
                   "free some space there, or choose another place",
                   folder, FormatBytes(bytes), FormatBytes(blocks * block)));
+}
+
+Result<std::string> UserCacheDir() {
+  // The XDG standard says to ignore a relative path.
+  const char* xdg = std::getenv("XDG_CACHE_HOME");
+  if (xdg != nullptr && xdg[0] == '/') return std::string(xdg) + "/thimble";
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && home[0] != '\0') {
+    return std::string(home) + "/.cache/thimble";
+  }
+  return Status::Failed(
+      "there is no cache folder: set HOME, or XDG_CACHE_HOME to an absolute "
+      "path");
 }
 
 }  // namespace thimble

@@ -8,6 +8,7 @@
 
 #include "graph/op.h"
 #include "ops/batch_norm.h"
+#include "thimble/text.h"
 
 namespace thimble::planner {
 namespace {
@@ -74,11 +75,10 @@ Status CheckLastBatch(const Plan& plan, int64_t images) {
   const std::string norm = FindTrackedNormOfPoints(plan.graph());
   if (norm.empty()) return Status::Ok();
   return Status::Usage(fmt::format(
-      "the last batch of an epoch holds {} images, the last of which batch "
-      "norm "
-      "'{}' would see alone: one value per channel, of which there is no "
+      "the last batch of an epoch holds {}, the last of which batch norm '{}' "
+      "would see alone: one value per channel, of which there is no "
       "variance; leave out ImageBatchOptions::keep_last, or choose another {}",
-      images, norm, StatisticsOption(plan.options())));
+      Counted(images, "image"), norm, StatisticsOption(plan.options())));
 }
 
 }  // namespace thimble::planner

@@ -19,6 +19,7 @@
 #include "planner/trade_offs.h"
 #include "thimble/plan.h"
 #include "thimble/plan_search.h"
+#include "thimble/text.h"
 
 namespace thimble {
 namespace {
@@ -37,20 +38,21 @@ struct Part {
 };
 
 Status CheckDivides(const Part& part, const Part& whole,
-                    const std::string& units) {
+                    std::string_view unit) {
   if (part.units >= 0 && part.units <= whole.units &&
       (part.units == 0 || whole.units % part.units == 0)) {
     return Status::Ok();
   }
   return Status::Usage(
-      fmt::format("a {} of {} {} does not divide the {} of {}; {} would",
-                  part.name, part.units, units, whole.name, whole.units,
+      fmt::format("a {} of {} does not divide the {} of {}; {} would",
+                  part.name, Counted(part.units, unit), whole.name, whole.units,
                   DivisorUpTo(whole.units, part.units)));
 }
 
-// What a batch is counted in.
-const std::string& UnitsOf(const Model& model) {
-  return model.graph.axes()[kBatchAxis.index()].name;
+// What a batch is counted in: "image".
+std::string_view UnitOf(const Model& model) {
+  const std::string& plural = model.graph.axes()[kBatchAxis.index()].name;
+  return std::string_view(plural).substr(0, plural.size() - 1);
 }
 
 // What is asked for and would change nothing is mostly a mistake.
@@ -64,18 +66,18 @@ Status CheckHasEffect(const Model& model, const PlanOptions& options) {
   }
   if (options.ghost_batch > 0 && !planner::HasBatchNorm(model)) {
     return Status::Usage(fmt::format(
-        "a ghost batch of {} {} has no effect on {}, which has no batch norms; "
+        "a ghost batch of {} has no effect on {}, which has no batch norms; "
         "leave out PlanOptions::ghost_batch",
-        options.ghost_batch, UnitsOf(model), model.name));
+        Counted(options.ghost_batch, UnitOf(model)), model.name));
   }
   return Status::Ok();
 }
 
 Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
-  const std::string& units = UnitsOf(model);
+  const std::string_view unit = UnitOf(model);
   const Part batch{"batch", model.batch()};
   const Part microbatch{"microbatch", options.microbatch};
-  Status status = CheckDivides(microbatch, batch, units);
+  Status status = CheckDivides(microbatch, batch, unit);
   if (!status.ok()) return status;
   if (options.min_microbatch < 0 || options.min_microbatch > model.batch()) {
     return Status::Usage(fmt::format(
@@ -86,7 +88,7 @@ Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
   status = CheckHasEffect(model, options);
   if (!status.ok()) return status;
   status = CheckDivides({"ghost batch", options.ghost_batch},
-                        microbatch.units > 0 ? microbatch : batch, units);
+                        microbatch.units > 0 ? microbatch : batch, unit);
   return status.ok() ? planner::CheckStatistics(model, options) : status;
 }
 

@@ -21,7 +21,7 @@ Result<Arena> Arena::Map(size_t bytes) {
     return Status::Failed(fmt::format(
         "the system refuses an arena of {}: {}; a smaller Model::batch or "
         "fewer PlanOptions::threads take less",
-        FormatBytes(mapped), std::strerror(errno)));
+        FormatBytesUp(bytes), std::strerror(errno)));
   }
   return Arena(static_cast<std::byte*>(base), mapped);
 }

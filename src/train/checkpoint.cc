@@ -16,6 +16,7 @@
 namespace thimble::train {
 namespace {
 
+constexpr const char* kFormats = "thimble-checkpoint-";  // and a number
 constexpr const char* kFormat = "thimble-checkpoint-2";
 constexpr const char* kSetting = "setting.";
 
@@ -106,6 +107,36 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
   return Status::Ok();
 }
 
+std::string FormatOf(const SafetensorsMetadata& meta) {
+  const auto found = meta.find("format");
+  return found == meta.end() ? std::string() : found->second;
+}
+
+// Fails where a checkpoint says that it is of another version.
+Status CheckVersion(const std::string& path, const std::string& format) {
+  if (format == kFormat || !format.starts_with(kFormats)) return Status::Ok();
+  return Status::Failed(fmt::format(
+      "{} was written by another version of Thimble ({}; this one reads {}), "
+      "which alone can go on with it; TrainOptions::overwrite in place of "
+      "TrainOptions::resume starts anew and replaces it",
+      path, format, kFormat));
+}
+
+// The first version wrote no seal. A file of this one that has lost it is
+// damaged.
+Result<SealedSafetensors> OpenCheckpoint(const std::string& path) {
+  auto file = SealedSafetensors::Open(path);
+  if (file.ok()) {
+    TH_RETURN_IF_ERROR(CheckVersion(path, FormatOf(file->metadata())));
+    return file;
+  }
+  const auto unsealed = SafetensorsReader::Open(path);
+  if (unsealed.ok() && !unsealed->metadata().contains(kSafetensorsSeal)) {
+    TH_RETURN_IF_ERROR(CheckVersion(path, FormatOf(unsealed->metadata())));
+  }
+  return file;
+}
+
 }  // namespace
 
 Progress NoProgress(size_t metrics) {
@@ -126,15 +157,12 @@ Status SaveCheckpoint(const FileDescriptor& folder, Session& session,
 Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
                                 const Settings& settings) {
   const std::string path = CheckpointPath(dir);
-  TH_ASSIGN_OR_RETURN(const SealedSafetensors file,
-                      SealedSafetensors::Open(path));
+  TH_ASSIGN_OR_RETURN(const SealedSafetensors file, OpenCheckpoint(path));
   const SafetensorsMetadata& meta = file.metadata();
-  const auto get = [&meta](const char* key) {
-    const auto found = meta.find(key);
-    return found == meta.end() ? std::string() : found->second;
-  };
+  const auto state = meta.find("progress");
   Progress progress = NoProgress(MetricsOf(session.plan()).size());
-  if (get("format") != kFormat || !ParseProgress(get("progress"), &progress)) {
+  if (FormatOf(meta) != kFormat || state == meta.end() ||
+      !ParseProgress(state->second, &progress)) {
     return Status::Failed(fmt::format(
         "{} is no training checkpoint; remove it to start anew", path));
   }

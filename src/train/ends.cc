@@ -3,7 +3,18 @@
 
 #include <fmt/format.h>
 
+#include "thimble/text.h"
+
 namespace thimble::train {
+namespace {
+
+// "2 images": the names of axes are plurals with an s.
+std::string CountedOf(const Axis& axis, int64_t count) {
+  return Counted(count,
+                 std::string_view(axis.name).substr(0, axis.name.size() - 1));
+}
+
+}  // namespace
 
 std::vector<FeedBuffer> FeedsOf(Session& session, const Ends& ends) {
   const Graph& graph = session.plan().graph();
@@ -43,9 +54,9 @@ Result<AxisParts> PartsOf(const BatchSource& source, const Plan& plan,
   for (size_t i = 0; i < axes.size(); ++i) {
     if (counts[i] < 1 || counts[i] > axes[i].capacity) {
       return Status::Failed(fmt::format(
-          "the source '{}' filled {} {} of a microbatch that has room for {}; "
+          "the source '{}' filled {} of a microbatch that has room for {}; "
           "it must fill at least one, and no more",
-          source.name(), counts[i], axes[i].name, axes[i].capacity));
+          source.name(), CountedOf(axes[i], counts[i]), axes[i].capacity));
     }
     if (done[i] + counts[i] > total[i]) {
       return OtherThanNamed(source, axes[i], done[i] + counts[i], total[i]);
@@ -58,8 +69,8 @@ Result<AxisParts> PartsOf(const BatchSource& source, const Plan& plan,
 Status OtherThanNamed(const BatchSource& source, const Axis& axis,
                       int64_t filled, int64_t named) {
   return Status::Failed(fmt::format(
-      "the source '{}' filled {} {} of a step for which it had named {}",
-      source.name(), filled, axis.name, named));
+      "the source '{}' filled {} of a step for which it had named {}",
+      source.name(), CountedOf(axis, filled), named));
 }
 
 }  // namespace thimble::train

@@ -172,10 +172,10 @@ class ImageBatches final : public BatchSource {
     }
     const int64_t size = data_.size(Split::kTrain);
     if (size < batch_ && !keep_last_) {
-      return Status::Usage(fmt::format(
-          "'{}' has {} training images, fewer than one batch of {}; use a "
-          "smaller Model::batch, or ImageBatchOptions::keep_last",
-          data_.name(), size, batch_));
+      return Status::Usage(
+          fmt::format("'{}' has {}, fewer than one batch of {}; use a smaller "
+                      "Model::batch, or ImageBatchOptions::keep_last",
+                      data_.name(), Counted(size, "training image"), batch_));
     }
     const int64_t last = size % batch_;
     if (!keep_last_ || last == 0) return Status::Ok();

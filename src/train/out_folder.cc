@@ -2,6 +2,9 @@
 #include "train/out_folder.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <ranges>
 
 #include "base/check.h"
 
@@ -15,8 +18,16 @@ std::string CheckpointPath(const std::string& dir) {
   return dir + "/" + kCheckpointName;
 }
 
-Result<FileDescriptor> PrepareOutDir(const std::string& dir) {
-  TH_RETURN_IF_ERROR(MakeDirs(dir));
+MadeFolders::~MadeFolders() {
+  // Innermost first; nothing happens to those that hold something.
+  for (const std::string& path : paths_ | std::views::reverse) {
+    rmdir(path.c_str());
+  }
+}
+
+Result<FileDescriptor> PrepareOutDir(const std::string& dir,
+                                     MadeFolders* made) {
+  TH_RETURN_IF_ERROR(MakeDirs(dir, made == nullptr ? nullptr : made->paths()));
   TH_ASSIGN_OR_RETURN(FileDescriptor folder, LockFolder(dir));
   RemoveStaleTemporaries(WeightsPath(dir));
   RemoveStaleTemporaries(CheckpointPath(dir));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "thimble/status.h"
@@ -18,10 +19,26 @@ inline constexpr char kCheckpointName[] = "checkpoint.safetensors";
 std::string WeightsPath(const std::string& dir);
 std::string CheckpointPath(const std::string& dir);
 
+// Folders that were made for a run. Those that are empty at its end, because it
+// was refused or saved nothing, are removed again.
+class MadeFolders {
+ public:
+  MadeFolders() = default;
+  ~MadeFolders();
+  MadeFolders(const MadeFolders&) = delete;
+  MadeFolders& operator=(const MadeFolders&) = delete;
+
+  std::vector<std::string>* paths() { return &paths_; }
+
+ private:
+  std::vector<std::string> paths_;  // the outermost first
+};
+
 // Makes `dir` if need be, and fails early where it cannot be written, or where
 // another run writes into it: hold what is given until this one ends. Removes
 // what killed runs have left half written.
-Result<FileDescriptor> PrepareOutDir(const std::string& dir);
+Result<FileDescriptor> PrepareOutDir(const std::string& dir,
+                                     MadeFolders* made = nullptr);
 
 // Fails where a run has left weights or a checkpoint in `dir`.
 Status CheckHoldsNoRun(const std::string& dir);

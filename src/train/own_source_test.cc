@@ -217,7 +217,7 @@ TEST_F(OwnSource, IsRefusedWhereItBreaksItsWord) {
             "least one, and no more");
   }
   EXPECT_EQ(refusal([](Broken& s) { s.named = 2; }),
-            "the source 'uneven' filled 1 images of a step for which it had "
+            "the source 'uneven' filled 1 image of a step for which it had "
             "named 2");
   EXPECT_EQ(refusal([](Broken& s) { s.named = 1; }),
             "the source 'uneven' filled 3 images of a step for which it had "

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "train/out_folder.h"
 
 namespace thimble::train {
 
@@ -14,7 +13,9 @@ Result<Saver> Saver::Open(const TrainOptions& options) {
   Saver saver;
   if (options.out_dir.empty()) return saver;
   saver.dir_ = options.out_dir;
-  TH_ASSIGN_OR_RETURN(saver.folder_, PrepareOutDir(saver.dir_));
+  saver.made_ = std::make_unique<MadeFolders>();
+  TH_ASSIGN_OR_RETURN(saver.folder_,
+                      PrepareOutDir(saver.dir_, saver.made_.get()));
   TH_RETURN_IF_ERROR(CheckIsNoOutFile(saver.dir_, options.log_path));
   if (options.resume) {
     TH_ASSIGN_OR_RETURN(saver.goes_on_, HoldsRunToResume(saver.dir_));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,7 @@
 #include "thimble/status.h"
 #include "thimble/trainer.h"
 #include "train/checkpoint.h"
+#include "train/out_folder.h"
 #include "train/weights.h"
 
 namespace thimble::train {
@@ -47,6 +49,8 @@ class Saver {
 
  private:
   std::string dir_;
+  // Before the folder, so that it goes after it is closed.
+  std::unique_ptr<MadeFolders> made_;
   FileDescriptor folder_;
   bool goes_on_ = false;
   Settings settings_;

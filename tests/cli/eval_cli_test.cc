@@ -111,5 +111,25 @@ TEST(Cli, EvalRefusesDamagedWeightsAndTakesThoseWithoutAChecksum) {
   EXPECT_EQ(RunCli(eval).exit_code, 0);
 }
 
+TEST(Cli, EvalSaysInWordsThatALossIsNotFinite) {
+  TestFolder folder;
+  const std::string run = folder.File("run");
+  const Args train = {"train",   "mlp", "--data", "synthetic",
+                      "--steps", "2",   "--out",  run};
+  ASSERT_EQ(RunCli(train).exit_code, 0);
+  const std::string path = run + "/weights.safetensors";
+  ChangeMetadata(path, [](Json&) {});
+  // The last float of the last tensor is no number.
+  std::string broken = ReadWholeFile(path);
+  broken.replace(broken.size() - 4, 4, "\xff\xff\xff\x7f");
+  WriteTestFile(path, broken);
+  const CliResult result =
+      RunCli({"eval", "--from", run, "--data", "synthetic"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("%, the loss is not finite, arena "),
+            std::string::npos)
+      << result.out;
+}
+
 }  // namespace
 }  // namespace thimble

@@ -206,5 +206,31 @@ TEST_F(Kept, ARunIsNotGoneOnWithOnOtherImages) {
   ExpectRefused(args, 1, "data fingerprint");
 }
 
+TEST_F(Kept, ACheckpointThatIsALinkToNothingIsRefusedWithAdvice) {
+  TrainTwoSteps();
+  ASSERT_EQ(unlink(Checkpoint(run_).c_str()), 0);
+  ASSERT_EQ(symlink("gone", Checkpoint(run_).c_str()), 0);
+  ExpectRefused(Resumed(run_), 1,
+                "No such file or directory; it is a link to nothing: mend or "
+                "remove it");
+}
+
+TEST_F(Kept, ACheckpointOfAnotherVersionIsNotCalledDamaged) {
+  TrainTwoSteps();
+  const auto write_format = [&](const char* format) {
+    ChangeMetadata(Checkpoint(run_),
+                   [&](Json& metadata) { metadata["format"] = format; });
+  };
+  // The first version wrote no seal.
+  write_format("thimble-checkpoint-1");
+  ExpectRefused(Resumed(run_), 1,
+                Checkpoint(run_) +
+                    " was written by another version of Thimble "
+                    "(thimble-checkpoint-1; ");
+  // One of this version that has lost its seal is.
+  write_format("thimble-checkpoint-2");
+  ExpectRefused(Resumed(run_), 1, Checkpoint(run_) + " is damaged");
+}
+
 }  // namespace
 }  // namespace thimble

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -159,6 +160,34 @@ TEST(Memory, ALimitThatCannotHoldTheArenaIsToldBeforeTraining) {
   EXPECT_NE(data.err.find("more than the 150.00 MB of `ulimit -d`"),
             std::string::npos)
       << data.err;
+}
+
+TEST(Memory, ARefusedRunLeavesNoFolderThatItMade) {
+  const TestFolder folder;
+  const std::string kept = folder.File("kept");
+  ASSERT_EQ(mkdir(kept.c_str(), 0777), 0);
+  for (const std::string& out : {folder.File("new"), kept + "/a/b", kept}) {
+    const CliResult result =
+        RunWithin(RLIMIT_AS, 200'000'000,
+                  {"train", "wrn-28-2", "--data", "synthetic-cifar", "--batch",
+                   "100", "--steps", "1000", "--threads", "2", "--out", out});
+    EXPECT_NE(result.err.find("`ulimit -v`"), std::string::npos) << result.err;
+  }
+  EXPECT_NE(access(folder.File("new").c_str(), F_OK), 0);
+  EXPECT_EQ(rmdir(kept.c_str()), 0) << "is gone, or holds what was made in it";
+}
+
+TEST(Memory, TheArenaIsRoundedInTheRefusalAsInThePlan) {
+  const CliResult result =
+      RunWithin(RLIMIT_AS, 200'000'000,
+                {"train", "wrn-28-2", "--data", "synthetic-cifar", "--batch",
+                 "100", "--steps", "1000", "--threads", "2"});
+  // "arena 206.78 MB, process beside it …"
+  ASSERT_EQ(result.out.rfind("arena ", 0), 0u) << result.out;
+  const std::string arena = result.out.substr(6, result.out.find(',') - 6);
+  EXPECT_NE(result.err.find("an arena of " + arena + " cannot be had"),
+            std::string::npos)
+      << result.err;
 }
 
 TEST(Memory, ALimitThatCannotHoldThePlanIsNamed) {

@@ -91,6 +91,13 @@ TEST(Cli, RefusesOptionsThatWouldHaveNoEffect) {
   }
 }
 
+TEST(Cli, RefusesAnEmptyItemOfAList) {
+  for (const char* list : {"exact,", ",exact", "exact,,microbatch", ","}) {
+    ExpectRefused({"plan", "mlp", "--budget", "20MB", "--allow", list}, 2,
+                  "'' is none of exact, microbatch");
+  }
+}
+
 TEST(Cli, HelpNamesEveryDefaultAndStrategy) {
   const std::string help = RunCli({"plan", "--help"}).out;
   // As one line, however it is broken.
@@ -285,7 +292,9 @@ TEST(Cli, PlanDrawsAPageBesideWhatItPrints) {
 TEST(Cli, RefusesPagesThatItCannotWrite) {
   TestFolder folder;
   const Args plan = {"plan", "mlp", "--html"};
-  ExpectRefused(plan + Args{"/nowhere/plan.html"}, 1, "/nowhere/plan.html");
+  ExpectRefused(plan + Args{"/nowhere/plan.html"}, 1,
+                "/nowhere/plan.html: No such file or directory; check the name "
+                "and that its folder is there");
   ExpectRefused(plan + Args{folder.path()}, 1, folder.path());
   const std::string pipe = folder.File("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);

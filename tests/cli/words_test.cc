@@ -203,7 +203,6 @@ TEST(Words, WithOptionsAreTheToolsAlone) {
   EXPECT_TRUE(options.contains("--ghost-batch"));
   const std::regex word("(--[a-z][a-z-]*|`thimble\\b)");
   for (const SourceText& text : QuotedTextsOf("src")) {
-    if (text.place.starts_with("train/trainer.cc:")) continue;
     for (const std::string& found : MatchesIn(text.quoted, word)) {
       EXPECT_FALSE(found == "`thimble" || options.contains(found))
           << "src/" << text.place << " tells a library's user to type " << found

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise/bias-inl.h"
 #include "kernels/elementwise/dropout-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
@@ -62,49 +63,70 @@ void ReluGradRange(size_t n, const float* y, const float* grad_y,
 // eight lanes: the mask's bytes are then whole.
 using D8 = hn::CappedTag<float, 8>;
 
-void ReluWithMaskRange(size_t n, const float* x, float* y, uint8_t* mask) {
+// relu of n <= Lanes elements; the bits of those above 0, from bit 0 on.
+HWY_INLINE uint8_t ReluBits(size_t n, const float* x, float* y) {
   const D8 d;
-  const size_t lanes = hn::Lanes(d);
-  for (size_t i = 0; i < n; i += 8) {
+  const bool whole = n >= hn::Lanes(d);
+  const auto v = whole ? hn::LoadU(d, x) : LoadFirst(d, x, n);
+  uint8_t stored[8];
+  hn::StoreMaskBits(d, hn::Gt(v, hn::Zero(d)), stored);
+  const auto out = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v);
+  if (whole) {
+    hn::StoreU(out, d, y);
+  } else {
+    StoreFirst(out, d, y, n);
+  }
+  return stored[0];
+}
+
+void ReluWithMaskRange(size_t n, const float* x, float* y, uint8_t* mask) {
+  const size_t lanes = hn::Lanes(D8());
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
     uint8_t bits = 0;
-    for (size_t part = 0; part < 8 && i + part < n; part += lanes) {
-      const size_t at = i + part;
-      const size_t count = HWY_MIN(n - at, lanes);
-      const auto v =
-          count == lanes ? hn::LoadU(d, x + at) : LoadFirst(d, x + at, count);
-      uint8_t stored[8] = {};
-      hn::StoreMaskBits(d, hn::Gt(v, hn::Zero(d)), stored);
-      bits = static_cast<uint8_t>(bits | (stored[0] << part));
-      const auto out = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v);
-      if (count == lanes) {
-        hn::StoreU(out, d, y + at);
-      } else {
-        StoreFirst(out, d, y + at, count);
-      }
+    for (size_t part = 0; part < 8; part += lanes) {
+      bits = static_cast<uint8_t>(
+          bits | (ReluBits(lanes, x + i + part, y + i + part) << part));
     }
     mask[i / 8] = bits;
+  }
+  if (i == n) return;
+  uint8_t bits = 0;
+  for (size_t part = 0; i + part < n; part += lanes) {
+    const size_t count = HWY_MIN(n - i - part, lanes);
+    bits = static_cast<uint8_t>(
+        bits | (ReluBits(count, x + i + part, y + i + part) << part));
+  }
+  mask[i / 8] = bits;
+}
+
+// The gradients of n <= Lanes elements, of which the bits begin at bit 0.
+HWY_INLINE void ReluGradBits(size_t n, uint8_t bits, const float* grad_y,
+                             float* grad_x) {
+  const D8 d;
+  const uint8_t readable[8] = {bits};  // LoadMaskBits may read eight bytes
+  const auto on = hn::LoadMaskBits(d, readable);
+  if (n >= hn::Lanes(d)) {
+    hn::StoreU(hn::IfThenElseZero(on, hn::LoadU(d, grad_y)), d, grad_x);
+  } else {
+    StoreFirst(hn::IfThenElseZero(on, LoadFirst(d, grad_y, n)), d, grad_x, n);
   }
 }
 
 void ReluGradFromMaskRange(size_t n, const uint8_t* mask, const float* grad_y,
                            float* grad_x) {
-  const D8 d;
-  const size_t lanes = hn::Lanes(d);
-  for (size_t i = 0; i < n; i += 8) {
-    for (size_t part = 0; part < 8 && i + part < n; part += lanes) {
-      const size_t at = i + part;
-      // LoadMaskBits may read eight bytes.
-      const uint8_t bits[8] = {static_cast<uint8_t>(mask[i / 8] >> part)};
-      const auto on = hn::LoadMaskBits(d, bits);
-      const size_t count = HWY_MIN(n - at, lanes);
-      if (count == lanes) {
-        const auto grad = hn::LoadU(d, grad_y + at);
-        hn::StoreU(hn::IfThenElseZero(on, grad), d, grad_x + at);
-      } else {
-        const auto grad = LoadFirst(d, grad_y + at, count);
-        StoreFirst(hn::IfThenElseZero(on, grad), d, grad_x + at, count);
-      }
+  const size_t lanes = hn::Lanes(D8());
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (size_t part = 0; part < 8; part += lanes) {
+      ReluGradBits(lanes, static_cast<uint8_t>(mask[i / 8] >> part),
+                   grad_y + i + part, grad_x + i + part);
     }
+  }
+  for (size_t part = 0; i + part < n; part += lanes) {
+    ReluGradBits(HWY_MIN(n - i - part, lanes),
+                 static_cast<uint8_t>(mask[i / 8] >> part), grad_y + i + part,
+                 grad_x + i + part);
   }
 }
 
@@ -133,43 +155,6 @@ void AddScalarRange(size_t n, const float* x, float bias, float* y) {
   const V b = hn::Set(D(), bias);
   Map(
       n, [b](V v) HWY_ATTR { return hn::Add(v, b); }, y, x);
-}
-
-// Sum of n elements: one vector of partial sums, folded at the end.
-float SumRange(size_t n, const float* x) {
-  const D d;
-  const size_t lanes = hn::Lanes(d);
-  V sum = hn::Zero(d);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) sum = hn::Add(sum, hn::LoadU(d, x + i));
-  if (i < n) {
-    sum = hn::Add(sum, LoadFirst(d, x + i, n - i));
-  }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
-// Rows of one pixel: n channels of every image, lanes over channels. `addend`
-// may be null.
-void SumRows(size_t images, size_t stride, size_t n, const float* x,
-             const float* addend, float* sums) {
-  const D d;
-  const size_t lanes = hn::Lanes(d);
-  size_t c = 0;
-  for (; c + lanes <= n; c += lanes) {
-    V sum = hn::Zero(d);
-    for (size_t i = 0; i < images; ++i) {
-      sum = hn::Add(sum, hn::LoadU(d, x + i * stride + c));
-    }
-    if (addend != nullptr) sum = hn::Add(hn::LoadU(d, addend + c), sum);
-    hn::StoreU(sum, d, sums + c);
-  }
-  if (c == n) return;
-  V sum = hn::Zero(d);
-  for (size_t i = 0; i < images; ++i) {
-    sum = hn::Add(sum, LoadFirst(d, x + i * stride + c, n - c));
-  }
-  if (addend != nullptr) sum = hn::Add(LoadFirst(d, addend + c, n - c), sum);
-  StoreFirst(sum, d, sums + c, n - c);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -351,14 +336,12 @@ void BiasGrad(int64_t images, int64_t channels, int64_t pixels,
         });
     return;
   }
-  const auto sum = THIMBLE_DISPATCH(SumRange).Get();
+  const auto sum = THIMBLE_DISPATCH(SumChannel).Get();
   context.pool->ParallelFor(channels, [&](int64_t begin, int64_t end, int) {
     for (int64_t c = begin; c < end; ++c) {
-      float total = 0.0f;
-      for (int64_t i = 0; i < images; ++i) {
-        total += sum(static_cast<size_t>(pixels),
-                     grad_y_f32 + (i * channels + c) * pixels);
-      }
+      const float total = sum(
+          static_cast<size_t>(images), static_cast<size_t>(channels * pixels),
+          static_cast<size_t>(pixels), grad_y_f32 + c * pixels);
       grad_bias_f32[c] = addend_f32 == nullptr ? total : addend_f32[c] + total;
     }
   });

@@ -118,7 +118,7 @@ TEST(Elementwise, ReluLetsNanThrough) {
 // Channels and pixels around vector lengths, one image to several.
 const std::tuple<int64_t, int64_t, int64_t> kImages[] = {
     {1, 1, 1},  {3, 2, 49},  {2, 5, 16},  {4, 3, 17}, {2, 7, 784},
-    {9, 10, 1}, {33, 65, 1}, {5, 130, 1}, {1, 1, 33}};
+    {9, 10, 1}, {33, 65, 1}, {5, 130, 1}, {1, 1, 33}, {7, 2, 35}};
 
 // The mask in the words of its contract.
 TEST(Elementwise, DropoutMatchesReferenceAlsoInPlace) {
@@ -280,6 +280,24 @@ TEST(Elementwise, SlicesAreThoseOfNormalizedImages) {
           }
         }
       }
+    }
+  });
+}
+
+// The order that the contract promises, in f32: the sums are the same bits.
+TEST(Elementwise, BiasGradOfRowsAddsInIndexOrder) {
+  ForEachTarget([] {
+    for (int64_t channels = 1; channels <= 130; ++channels) {
+      constexpr int64_t kRows = 9;
+      const auto n = static_cast<size_t>(channels);
+      GuardedBuffer<float> grad(kRows * n, 1), got(n, 3);
+      FillRandom(grad.span(), 9);
+      std::vector<float> want(n);
+      reference::BiasGrad(kRows, channels, 1, grad.data(), want.data());
+      TestContext context(1);
+      BiasGrad(kRows, channels, 1, F32(grad.data()), ConstTensor::None(),
+               F32(got.data()), *context);
+      ASSERT_EQ(std::vector<float>(got.data(), got.data() + n), want);
     }
   });
 }

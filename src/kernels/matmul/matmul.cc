@@ -3,6 +3,7 @@
 #define HWY_TARGET_INCLUDE "kernels/matmul/matmul.cc"
 #include "kernels/matmul/matmul.h"
 
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
@@ -19,6 +20,8 @@ namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
+using matmul::kBlockColumns;
+using matmul::kBlockRows;
 using matmul::kPanelDepth;
 using matmul::kPanelVectors;
 using matmul::Product;
@@ -86,6 +89,7 @@ void MultiplyTile(const Product& p, const Panel& panel, size_t row) {
   const float* b = panel.data;
   V sum[kRows][kVectors];
   for (size_t r = 0; r < kRows; ++r) {
+    hwy::Prefetch(p.c + (row + r) * p.cols + panel.first);
     for (size_t v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
   }
   for (size_t k = panel.depth; k != 0; --k) {
@@ -131,26 +135,57 @@ size_t PanelCount(const Product& p) {
   return (p.cols + width - 1) / width;
 }
 
-// Row blocks [begin, end) of the columns of panel `index`.
-void MultiplyPanel(const Product& p, size_t index, size_t begin, size_t end,
-                   float* scratch) {
+// Row blocks and panels, half-open ranges of both.
+struct Region {
+  size_t first_panel, last_panel;
+  size_t first_block, last_block;
+};
+
+// The row blocks of the region in one panel, for `depth` of the sums' terms
+// from depth_begin on.
+void MultiplyPanel(const Product& p, const Region& region, size_t index,
+                   size_t depth_begin, size_t depth, float* scratch) {
   const size_t lanes = hn::Lanes(D());
   Panel panel;
   panel.data = scratch;
   panel.first = index * kPanelVectors * lanes;
   panel.count = HWY_MIN(p.cols - panel.first, kPanelVectors * lanes);
   panel.vectors = panel.count <= lanes ? 1 : kPanelVectors;
-  for (size_t k = 0; k < p.depth; k += kPanelDepth) {
-    panel.depth_begin = k;
-    panel.depth = HWY_MIN(p.depth - k, kPanelDepth);
-    Pack(p, panel);
-    for (size_t block = begin; block < end; ++block) {
-      const size_t row = block * kTileRows;
-      const size_t count = HWY_MIN(p.rows - row, kTileRows);
-      if (panel.vectors == 1) {
-        MultiplyRows<1>(p, panel, row, count);
-      } else {
-        MultiplyRows<kPanelVectors>(p, panel, row, count);
+  panel.depth_begin = depth_begin;
+  panel.depth = depth;
+  Pack(p, panel);
+  for (size_t block = region.first_block; block < region.last_block; ++block) {
+    const size_t row = block * kTileRows;
+    const size_t count = HWY_MIN(p.rows - row, kTileRows);
+    if (panel.vectors == 1) {
+      MultiplyRows<1>(p, panel, row, count);
+    } else {
+      MultiplyRows<kPanelVectors>(p, panel, row, count);
+    }
+  }
+}
+
+// All terms of a region. Every element gets its terms in index order, whatever
+// the order of panels and rows.
+void MultiplyRegion(const Product& p, const Region& region, float* scratch) {
+  const size_t panels = kBlockColumns / (kPanelVectors * hn::Lanes(D()));
+  constexpr size_t kBlocks = kBlockRows / kTileRows;
+  static_assert(kBlockRows % kTileRows == 0);
+  // Parts of about kBlocks each: a small one would be packed for in vain.
+  const size_t blocks = region.last_block - region.first_block;
+  const size_t parts = HWY_MAX(size_t{1}, (blocks + kBlocks / 2) / kBlocks);
+  for (size_t panel = region.first_panel; panel < region.last_panel;
+       panel += panels) {
+    const size_t last_panel = HWY_MIN(region.last_panel, panel + panels);
+    for (size_t k = 0; k < p.depth; k += kPanelDepth) {
+      const size_t depth = HWY_MIN(p.depth - k, kPanelDepth);
+      for (size_t part = 0; part < parts; ++part) {
+        const Region rows = {panel, last_panel,
+                             region.first_block + blocks * part / parts,
+                             region.first_block + blocks * (part + 1) / parts};
+        for (size_t i = panel; i < last_panel; ++i) {
+          MultiplyPanel(p, rows, i, k, depth, scratch);
+        }
       }
     }
   }
@@ -158,21 +193,26 @@ void MultiplyPanel(const Product& p, size_t index, size_t begin, size_t end,
 
 }  // namespace
 
-// Threads share the pairs (panel, row block), panels outermost, so that a
-// thread packs at most one panel that another packs too.
+// Threads share the pairs (panel, row block), panels outermost: at most one
+// panel in front and one at the end of a share is not whole.
 void Multiply(const Product& p, const KernelContext& context) {
   const size_t blocks = RowBlocks(p);
   context.pool->ParallelFor(
       static_cast<int64_t>(PanelCount(p) * blocks),
       [&](int64_t begin, int64_t end, int thread) {
-        const auto first = static_cast<size_t>(begin);
         const auto last = static_cast<size_t>(end);
-        for (size_t i = first; i < last;) {
+        for (auto i = static_cast<size_t>(begin); i < last;) {
           const size_t panel = i / blocks;
-          const size_t stop = HWY_MIN(last, (panel + 1) * blocks);
-          MultiplyPanel(p, panel, i % blocks, stop - panel * blocks,
-                        context.PerThread<float>(thread));
-          i = stop;
+          const size_t block = i % blocks;
+          Region region = {panel, panel + 1, block, blocks};
+          if (block == 0 && last - i >= blocks) {
+            region.last_panel = last / blocks;
+          } else {
+            region.last_block = HWY_MIN(blocks, block + (last - i));
+          }
+          MultiplyRegion(p, region, context.PerThread<float>(thread));
+          i += (region.last_panel - region.first_panel) *
+               (region.last_block - region.first_block);
         }
       });
 }

@@ -30,4 +30,11 @@ inline constexpr size_t kPanelVectors = 2;
 inline constexpr size_t kPanelDepth = 256;
 inline constexpr size_t kMostLanes = 16;
 
+// A block of C is kBlockColumns wide: its panels of one depth are packed again
+// for each kBlockRows rows, from lines of B that the last-level cache holds, so
+// that these rows of A stay in the second-level cache (240 KiB) for all of
+// them. Whole register tiles of any target.
+inline constexpr size_t kBlockRows = 240;
+inline constexpr size_t kBlockColumns = 1024;
+
 }  // namespace thimble::kernels::matmul

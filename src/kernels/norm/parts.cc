@@ -36,12 +36,46 @@ HWY_INLINE const float* Staged(const ConstTensor& tensor, int64_t offset,
   return line;
 }
 
+bool IsF32(const ConstTensor& tensor) { return tensor.dtype() == DType::kF32; }
+
+// n elements that are all stored as f32, in one pass. `residual` may be null;
+// grad_x may be any of the others.
+HWY_INLINE void GradRestOfF32(int64_t n, const NormGradRest& rest,
+                              const float* d, const float* x,
+                              const float* residual, float* grad_x) {
+  const D df;
+  const int64_t lanes = LaneCount();
+  int64_t i = 0;
+  if (residual == nullptr) {
+    for (; i + lanes <= n; i += lanes) {
+      const V v = rest.At(hn::LoadU(df, d + i), hn::LoadU(df, x + i));
+      hn::StoreU(v, df, grad_x + i);
+    }
+  } else {
+    for (; i + lanes <= n; i += lanes) {
+      const V v = rest.At(hn::LoadU(df, d + i), hn::LoadU(df, x + i));
+      hn::StoreU(hn::Add(v, hn::LoadU(df, residual + i)), df, grad_x + i);
+    }
+  }
+  if (i == n) return;
+  const auto left = static_cast<size_t>(n - i);
+  V v = rest.At(LoadFirst(df, d + i, left), LoadFirst(df, x + i, left));
+  if (residual != nullptr) v = hn::Add(v, LoadFirst(df, residual + i, left));
+  StoreFirst(v, df, grad_x + i, left);
+}
+
 // One plane of channel c, at element `at`.
 void GradRestPlane(const BatchNormShape& shape, double count,
                    const ConstTensor& d, const ConstTensor& x,
                    const BatchNormGradSums& sums, const ConstTensor& residual,
                    const Tensor& grad_x, int64_t c, int64_t at) {
   const NormGradRest rest(sums, c, count);
+  if (IsF32(d) && IsF32(x) && IsF32(residual) && IsF32(grad_x)) {
+    GradRestOfF32(shape.pixels, rest, d.f32() + at, x.f32() + at,
+                  residual.is_there() ? residual.f32() + at : nullptr,
+                  grad_x.f32() + at);
+    return;
+  }
   HWY_ALIGN float lines[3][kStaged];
   for (int64_t p = 0; p < shape.pixels; p += kStaged) {
     const int64_t n = HWY_MIN(kStaged, shape.pixels - p);

@@ -44,6 +44,14 @@ HWY_INLINE void StoreUpTo(V v, float* p, size_t n) {
   }
 }
 
+// The first n lanes at p, of a plane that goes on to `end`. Where that leaves
+// room, a whole vector is stored, which is faster than an exact one.
+// REQUIRES: what lies behind the n lanes is written later.
+HWY_INLINE void StoreInPlane(V v, float* p, size_t n, const float* end) {
+  const bool has_room = static_cast<size_t>(end - p) >= hn::Lanes(D());
+  StoreUpTo(v, p, has_room ? hn::Lanes(D()) : n);
+}
+
 // The pairs p[2i], p[2i+1] of n elements, taken apart; zeros behind them.
 HWY_INLINE void LoadPairs(const float* p, size_t n, V& even, V& odd) {
   const D d;
@@ -56,6 +64,13 @@ HWY_INLINE void LoadPairs(const float* p, size_t n, V& even, V& odd) {
   const V second = n > lanes ? LoadFirst(d, p + lanes, n - lanes) : hn::Zero(d);
   even = hn::ConcatEven(d, second, first);
   odd = hn::ConcatOdd(d, second, first);
+}
+
+// As LoadPairs, of a plane that goes on to `end`: a whole load where it can be.
+HWY_INLINE void LoadPairsInPlane(const float* p, size_t n, const float* end,
+                                 V& even, V& odd) {
+  const size_t whole = 2 * hn::Lanes(D());
+  LoadPairs(p, static_cast<size_t>(end - p) >= whole ? whole : n, even, odd);
 }
 
 // p[0], p[stride], …, n ≤ Lanes of them, n > 0; lanes behind them are
@@ -91,10 +106,12 @@ HWY_INLINE V LoadWinners(const uint8_t* p, size_t n) {
   return hn::ConvertTo(D(), hn::PromoteTo(Ints(), hn::LoadU(d8, staged)));
 }
 
-HWY_INLINE void StoreWinners(V winners, uint8_t* p, size_t n) {
+// As StoreInPlane.
+HWY_INLINE void StoreWinners(V winners, uint8_t* p, size_t n,
+                             const uint8_t* end) {
   const Bytes d8;
   const auto bytes = hn::DemoteTo(d8, hn::ConvertTo(Ints(), winners));
-  if (n >= hn::Lanes(d8)) {
+  if (static_cast<size_t>(end - p) >= hn::Lanes(d8)) {
     hn::StoreU(bytes, d8, p);
     return;
   }
@@ -104,6 +121,11 @@ HWY_INLINE void StoreWinners(V winners, uint8_t* p, size_t n) {
 }
 
 // ---- Windows
+
+// Kernel 2, stride 2, no padding: windows are pairs in pairs of rows.
+HWY_INLINE bool IsOfPairs(const PoolShape& s) {
+  return s.kernel == 2 && s.stride == 2 && s.padding == 0;
+}
 
 struct Range {
   int64_t begin;
@@ -160,26 +182,29 @@ struct Best {
   }
 };
 
-// Kernel 2, stride 2, no padding: each element is read once.
+// Where IsOfPairs: each element is read once.
 HWY_INLINE void MaxPlaneOfPairs(const PoolShape& s, const float* x, float* y,
                                 uint8_t* winner) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t out_width = s.out_width();
+  const int64_t outputs = s.out_height() * out_width;
+  const float* end = x + s.height * s.width;
   for (int64_t oh = 0; oh < s.out_height(); ++oh) {
     const float* top = x + 2 * oh * s.width;
     for (int64_t ow = 0; ow < out_width; ow += lanes) {
       const auto n = static_cast<size_t>(HWY_MIN(lanes, out_width - ow));
       V a0, a1, b0, b1;
-      LoadPairs(top + 2 * ow, 2 * n, a0, a1);
-      LoadPairs(top + s.width + 2 * ow, 2 * n, b0, b1);
+      LoadPairsInPlane(top + 2 * ow, 2 * n, end, a0, a1);
+      LoadPairsInPlane(top + s.width + 2 * ow, 2 * n, end, b0, b1);
       Best best{a0, hn::Zero(d)};
       best.Offer(a1, hn::Set(d, 1.0f));
       best.Offer(b0, hn::Set(d, 2.0f));
       best.Offer(b1, hn::Set(d, 3.0f));
-      StoreUpTo(best.value, y + oh * out_width + ow, n);
+      const int64_t at = oh * out_width + ow;
+      StoreInPlane(best.value, y + at, n, y + outputs);
       if (winner != nullptr) {
-        StoreWinners(best.place, winner + oh * out_width + ow, n);
+        StoreWinners(best.place, winner + at, n, winner + outputs);
       }
     }
   }
@@ -209,6 +234,7 @@ HWY_INLINE void MaxPlane(const PoolShape& s, const float* x, float* y,
                          uint8_t* winner) {
   const D d;
   const int64_t out_width = s.out_width();
+  const int64_t outputs = s.out_height() * out_width;
   const float* end = x + s.height * s.width;
   for (int64_t oh = 0; oh < s.out_height(); ++oh) {
     const Range kh = PlacesOf(s, oh, s.height);
@@ -227,8 +253,11 @@ HWY_INLINE void MaxPlane(const PoolShape& s, const float* x, float* y,
           }
         }
       }
-      StoreUpTo(best.value, y + out_row + ow, n);
-      if (winner != nullptr) StoreWinners(best.place, winner + out_row + ow, n);
+      const int64_t at = out_row + ow;
+      StoreInPlane(best.value, y + at, n, y + outputs);
+      if (winner != nullptr) {
+        StoreWinners(best.place, winner + at, n, winner + outputs);
+      }
     };
     ForColumns(s, inner, [&](int64_t ow) HWY_ATTR {
       y[out_row + ow] = MaxAtBorder(
@@ -239,6 +268,30 @@ HWY_INLINE void MaxPlane(const PoolShape& s, const float* x, float* y,
 
 // ---- Average
 
+// Where IsOfPairs: each element is read once. Sums are in the order of
+// AveragePlane's, 0 first.
+HWY_INLINE void AveragePlaneOfPairs(const PoolShape& s, const float* x,
+                                    float* y) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t out_width = s.out_width();
+  const float* end = x + s.height * s.width;
+  const float* y_end = y + s.out_height() * out_width;
+  const V quarter = hn::Set(d, 0.25f);
+  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
+    const float* top = x + 2 * oh * s.width;
+    for (int64_t ow = 0; ow < out_width; ow += lanes) {
+      const auto n = static_cast<size_t>(HWY_MIN(lanes, out_width - ow));
+      V a0, a1, b0, b1;
+      LoadPairsInPlane(top + 2 * ow, 2 * n, end, a0, a1);
+      LoadPairsInPlane(top + s.width + 2 * ow, 2 * n, end, b0, b1);
+      const V top_sum = hn::Add(hn::Add(hn::Zero(d), a0), a1);
+      const V sum = hn::Add(hn::Add(top_sum, b0), b1);
+      StoreInPlane(hn::Mul(sum, quarter), y + oh * out_width + ow, n, y_end);
+    }
+  }
+}
+
 template <int kStride>
 HWY_INLINE void AveragePlane(const PoolShape& s, const float* x, float* y) {
   const D d;
@@ -247,6 +300,7 @@ HWY_INLINE void AveragePlane(const PoolShape& s, const float* x, float* y) {
   for (int64_t oh = 0; oh < s.out_height(); ++oh) {
     const Range kh = PlacesOf(s, oh, s.height);
     float* out = y + oh * s.out_width();
+    const float* y_end = y + s.out_height() * s.out_width();
     const auto inner = [&](int64_t ow, size_t n) HWY_ATTR {
       V sum = hn::Zero(d);
       for (int64_t h = kh.begin; h < kh.end; ++h) {
@@ -255,7 +309,7 @@ HWY_INLINE void AveragePlane(const PoolShape& s, const float* x, float* y) {
           sum = hn::Add(sum, LoadStrided<kStride>(from + w, s.stride, n, end));
         }
       }
-      StoreUpTo(hn::Mul(sum, hn::Set(d, scale)), out + ow, n);
+      StoreInPlane(hn::Mul(sum, hn::Set(d, scale)), out + ow, n, y_end);
     };
     ForColumns(s, inner, [&](int64_t ow) HWY_ATTR {
       const Range kw = PlacesOf(s, ow, s.width);

@@ -19,7 +19,7 @@ namespace {
 
 void MaxPoolPlane(const PoolShape& shape, const float* x, float* y,
                   uint8_t* winner) {
-  if (shape.kernel == 2 && shape.stride == 2 && shape.padding == 0) {
+  if (IsOfPairs(shape)) {
     MaxPlaneOfPairs(shape, x, y, winner);
   } else if (shape.stride == 1) {
     MaxPlane<1>(shape, x, y, winner);
@@ -31,7 +31,9 @@ void MaxPoolPlane(const PoolShape& shape, const float* x, float* y,
 }
 
 void AveragePoolPlane(const PoolShape& shape, const float* x, float* y) {
-  if (shape.stride == 1) {
+  if (IsOfPairs(shape)) {
+    AveragePlaneOfPairs(shape, x, y);
+  } else if (shape.stride == 1) {
     AveragePlane<1>(shape, x, y);
   } else if (shape.stride == 2) {
     AveragePlane<2>(shape, x, y);
@@ -121,10 +123,11 @@ HWY_INLINE V GradOfPhase(const PoolShape& s, const Term& term, int64_t h,
   return sum;
 }
 
-// Stores first[0], second[0], first[1], … : n pairs.
-HWY_INLINE void StorePairs(V first, V second, float* to, size_t n) {
+// Stores first[0], second[0], first[1], … : n pairs, as StoreInPlane.
+HWY_INLINE void StorePairs(V first, V second, float* to, size_t n,
+                           const float* end) {
   const D d;
-  if (n == hn::Lanes(d)) {
+  if (static_cast<size_t>(end - to) >= 2 * hn::Lanes(d)) {
     hn::StoreInterleaved2(first, second, d, to);
     return;
   }
@@ -136,15 +139,16 @@ HWY_INLINE void StorePairs(V first, V second, float* to, size_t n) {
 // Stores the gradients of all phases for n lanes of q, from `to` on.
 template <int kStride, typename Term>
 HWY_INLINE void StorePhases(const PoolShape& s, const Term& term, int64_t h,
-                            Range rows, int64_t q, size_t n, float* to) {
+                            Range rows, int64_t q, size_t n, float* to,
+                            const float* end) {
   const D d;
   const V first = GradOfPhase(s, term, h, rows, q, 0);
   if constexpr (kStride == 1) {
-    StoreUpTo(first, to, n);
+    StoreInPlane(first, to, n, end);
     return;
   }
   if constexpr (kStride == 2) {
-    StorePairs(first, GradOfPhase(s, term, h, rows, q, 1), to, n);
+    StorePairs(first, GradOfPhase(s, term, h, rows, q, 1), to, n, end);
     return;
   }
   HWY_ALIGN float staged[hn::MaxLanes(d)];
@@ -168,6 +172,7 @@ HWY_INLINE void GradPlane(const PoolShape& s, const Term& term, float* grad_x) {
   const bool any = begin < end;
   const int64_t first = any ? begin * s.stride - s.padding : s.width;
   const int64_t last = any ? end * s.stride - s.padding : s.width;
+  const float* plane_end = grad_x + s.height * s.width;
   for (int64_t h = 0; h < s.height; ++h) {
     const Range rows = WindowsOver(s, h, s.out_height());
     float* row = grad_x + h * s.width;
@@ -177,7 +182,7 @@ HWY_INLINE void GradPlane(const PoolShape& s, const Term& term, float* grad_x) {
     for (int64_t q = begin; q < end; q += lanes) {
       StorePhases<kStride>(s, term, h, rows, q,
                            static_cast<size_t>(HWY_MIN(lanes, end - q)),
-                           row + (q * s.stride - s.padding));
+                           row + (q * s.stride - s.padding), plane_end);
     }
     for (int64_t w = last; w < s.width; ++w) {
       row[w] = GradAtBorder(s, term, h, w, rows);
@@ -197,26 +202,25 @@ HWY_INLINE void GradPlaneOfAnyStride(const PoolShape& shape, const Term& term,
   }
 }
 
-// Kernel 2, stride 2, no padding: each winner is read once.
-HWY_INLINE void MaxGradPlaneOfPairs(const PoolShape& s, const uint8_t* winner,
-                                    const float* grad_y, float* grad_x) {
-  const D d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+// Where IsOfPairs: an input has one window. gradients(h, ow,
+// even, odd) makes those of the columns 2 ow, 2 ow + 2, … and 2 ow + 1, … of
+// row h. A row is written to its end before the next one begins, so that what
+// is stored past the end is written again.
+template <typename F>
+HWY_INLINE void GradPlaneOfPairs(const PoolShape& s, float* grad_x,
+                                 const F& gradients) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
   const int64_t out_width = s.out_width();
-  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
-    float* top = grad_x + 2 * oh * s.width;
-    float* bottom = top + s.width;
+  const float* end = grad_x + s.height * s.width;
+  for (int64_t h = 0; h < 2 * s.out_height(); ++h) {
+    float* row = grad_x + h * s.width;
     for (int64_t ow = 0; ow < out_width; ow += lanes) {
       const auto n = static_cast<size_t>(HWY_MIN(lanes, out_width - ow));
-      const V grad = LoadUpTo(grad_y + oh * out_width + ow, n);
-      const V won = LoadWinners(winner + oh * out_width + ow, n);
-      const auto of = [&](float place) HWY_ATTR {
-        return hn::IfThenElseZero(hn::Eq(won, hn::Set(d, place)), grad);
-      };
-      StorePairs(of(0.0f), of(1.0f), top + 2 * ow, n);
-      StorePairs(of(2.0f), of(3.0f), bottom + 2 * ow, n);
+      V even, odd;
+      gradients(h, ow, even, odd);
+      StorePairs(even, odd, row + 2 * ow, n, end);
     }
-    if (s.width % 2 != 0) top[s.width - 1] = bottom[s.width - 1] = 0.0f;
+    if (s.width % 2 != 0) row[s.width - 1] = 0.0f;
   }
   if (s.height % 2 != 0) {
     std::memset(grad_x + (s.height - 1) * s.width, 0,
@@ -224,15 +228,35 @@ HWY_INLINE void MaxGradPlaneOfPairs(const PoolShape& s, const uint8_t* winner,
   }
 }
 
+HWY_INLINE void MaxGradPlaneOfPairs(const PoolShape& s, const MaxTerm& term,
+                                    float* grad_x) {
+  GradPlaneOfPairs(s, grad_x,
+                   [&](int64_t h, int64_t ow, V& even, V& odd) HWY_ATTR {
+                     even = term.Lanes(h / 2, h % 2, ow, 0);
+                     odd = term.Lanes(h / 2, h % 2, ow, 1);
+                   });
+}
+
+// As a sum from 0 on, like GradOfPhase's, which has no negative zeros.
+HWY_INLINE void AverageGradPlaneOfPairs(const PoolShape& s,
+                                        const AverageTerm& term,
+                                        float* grad_x) {
+  GradPlaneOfPairs(s, grad_x,
+                   [&](int64_t h, int64_t ow, V& even, V& odd) HWY_ATTR {
+                     even = hn::Add(hn::Zero(D()), term.Lanes(h / 2, 0, ow, 0));
+                     odd = even;
+                   });
+}
+
 void MaxPoolGradPlane(const PoolShape& shape, const uint8_t* winner,
                       const float* grad_y, float* grad_x) {
-  if (shape.kernel == 2 && shape.stride == 2 && shape.padding == 0) {
-    MaxGradPlaneOfPairs(shape, winner, grad_y, grad_x);
-    return;
-  }
   const MaxTerm term{grad_y, winner, shape.out_width(),
                      shape.out_height() * shape.out_width(), shape.kernel};
-  GradPlaneOfAnyStride(shape, term, grad_x);
+  if (IsOfPairs(shape)) {
+    MaxGradPlaneOfPairs(shape, term, grad_x);
+  } else {
+    GradPlaneOfAnyStride(shape, term, grad_x);
+  }
 }
 
 void AveragePoolGradPlane(const PoolShape& shape, const float* grad_y,
@@ -240,12 +264,16 @@ void AveragePoolGradPlane(const PoolShape& shape, const float* grad_y,
   const float scale = 1.0f / static_cast<float>(shape.kernel * shape.kernel);
   const AverageTerm term{grad_y, scale, shape.out_width(),
                          shape.out_height() * shape.out_width()};
-  GradPlaneOfAnyStride(shape, term, grad_x);
+  if (IsOfPairs(shape)) {
+    AverageGradPlaneOfPairs(shape, term, grad_x);
+  } else {
+    GradPlaneOfAnyStride(shape, term, grad_x);
+  }
 }
 
 // ---- Whole planes
 
-float MeanOfPlane(int64_t pixels, const float* x) {
+HWY_INLINE float MeanOfPlane(int64_t pixels, const float* x) {
   double sum = 0.0;
   for (int64_t p = 0; p < pixels; p += kPoolPiece) {
     const int64_t n = HWY_MIN(kPoolPiece, pixels - p);
@@ -254,12 +282,24 @@ float MeanOfPlane(int64_t pixels, const float* x) {
   return static_cast<float>(sum / static_cast<double>(pixels));
 }
 
-void FillPlane(int64_t pixels, float value, float* x) {
+// Several planes in one call, so that the work of one overlaps with the next.
+void MeansOfPlanes(int64_t planes, int64_t pixels, const float* x, float* y) {
+  for (int64_t p = 0; p < planes; ++p)
+    y[p] = MeanOfPlane(pixels, x + p * pixels);
+}
+
+// values[p] / pixels all over plane p.
+void SpreadOverPlanes(int64_t planes, int64_t pixels, const float* values,
+                      float* x) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const V v = hn::Set(d, value);
-  for (int64_t p = 0; p < pixels; p += lanes) {
-    StoreUpTo(v, x + p, static_cast<size_t>(HWY_MIN(lanes, pixels - p)));
+  const float* end = x + planes * pixels;
+  for (int64_t plane = 0; plane < planes; ++plane, x += pixels) {
+    const V v = hn::Set(d, values[plane] / static_cast<float>(pixels));
+    for (int64_t p = 0; p < pixels; p += lanes) {
+      StoreInPlane(v, x + p, static_cast<size_t>(HWY_MIN(lanes, pixels - p)),
+                   end);
+    }
   }
 }
 
@@ -334,12 +374,11 @@ void GlobalAveragePool(int64_t images, int64_t channels, int64_t pixels,
                        ConstTensor x, Tensor y, const KernelContext& context) {
   const float* x_f32 = x.f32();
   float* y_f32 = y.f32();
-  const auto mean = THIMBLE_DISPATCH(MeanOfPlane).Get();
-  context.pool->ParallelFor(images * channels,
-                            [&](int64_t begin, int64_t end, int) {
-                              for (int64_t p = begin; p < end; ++p)
-                                y_f32[p] = mean(pixels, x_f32 + p * pixels);
-                            });
+  const auto means = THIMBLE_DISPATCH(MeansOfPlanes).Get();
+  context.pool->ParallelFor(
+      images * channels, [&](int64_t begin, int64_t end, int) {
+        means(end - begin, pixels, x_f32 + begin * pixels, y_f32 + begin);
+      });
 }
 
 void GlobalAveragePoolGrad(int64_t images, int64_t channels, int64_t pixels,
@@ -347,14 +386,12 @@ void GlobalAveragePoolGrad(int64_t images, int64_t channels, int64_t pixels,
                            const KernelContext& context) {
   const float* grad_y_f32 = grad_y.f32();
   float* grad_x_f32 = grad_x.f32();
-  const auto fill = THIMBLE_DISPATCH(FillPlane).Get();
-  context.pool->ParallelFor(
-      images * channels, [&](int64_t begin, int64_t end, int) {
-        for (int64_t p = begin; p < end; ++p) {
-          fill(pixels, grad_y_f32[p] / static_cast<float>(pixels),
-               grad_x_f32 + p * pixels);
-        }
-      });
+  const auto spread = THIMBLE_DISPATCH(SpreadOverPlanes).Get();
+  context.pool->ParallelFor(images * channels,
+                            [&](int64_t begin, int64_t end, int) {
+                              spread(end - begin, pixels, grad_y_f32 + begin,
+                                     grad_x_f32 + begin * pixels);
+                            });
 }
 
 }  // namespace thimble::kernels
