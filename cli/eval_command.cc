@@ -9,6 +9,7 @@
 #include "thimble/size.h"
 #include "thimble/text.h"
 #include "thimble/trainer.h"
+#include "words.h"
 
 namespace thimble::cli {
 namespace {
@@ -20,6 +21,26 @@ struct EvalCommandFlags {
   std::string budget;
   bool json = false;
 };
+
+void PrintJson(const EvaluateSummary& summary) {
+  std::printf("{\"model\":%s,%s:%lld,\"test_loss\":%s",
+              JsonText(summary.model).c_str(), JsonText(summary.axis).c_str(),
+              static_cast<long long>(summary.count),
+              JsonNumber(summary.loss).c_str());
+  for (const EvaluateSummary::Metric& metric : summary.metrics) {
+    std::printf(",%s:%s", JsonText("test_" + metric.name).c_str(),
+                JsonNumber(metric.value).c_str());
+  }
+  std::printf(",\"arena_bytes\":%llu,\"weights_sha256\":\"%s\"}\n",
+              static_cast<unsigned long long>(summary.arena_bytes),
+              summary.weights_sha256.c_str());
+}
+
+// "1 test image", "2 test images": axes are plurals with an s.
+std::string TestCount(const EvaluateSummary& summary) {
+  const std::string axis = Printable(summary.axis);
+  return Counted(summary.count, "test " + axis.substr(0, axis.size() - 1));
+}
 
 int Run(const EvalCommandFlags& flags) {
   auto budget = ParseBudget(flags.budget);
@@ -35,26 +56,20 @@ int Run(const EvalCommandFlags& flags) {
   auto summary = Evaluate(flags.from, std::move(*search).Take(), **data);
   if (!summary.ok()) return Report(summary.status());
   if (flags.json) {
-    std::printf(
-        "{\"model\":%s,\"images\":%lld,\"test_loss\":%s,"
-        "\"test_accuracy\":%s,\"arena_bytes\":%llu,\"weights_sha256\":"
-        "\"%s\"}\n",
-        JsonText(summary->model).c_str(),
-        static_cast<long long>(summary->images),
-        JsonNumber(summary->loss).c_str(),
-        JsonNumber(summary->accuracy).c_str(),
-        static_cast<unsigned long long>(summary->arena_bytes),
-        summary->weights_sha256.c_str());
+    PrintJson(*summary);
     return 0;
+  }
+  std::printf("%s on %s: ", Printable(summary->model).c_str(),
+              TestCount(*summary).c_str());
+  for (const EvaluateSummary::Metric& metric : summary->metrics) {
+    std::printf("%s %s, ", Printable(metric.name).c_str(),
+                MetricText(metric.value, metric.is_share).c_str());
   }
   char loss[64] = "the loss is not finite";
   if (std::isfinite(summary->loss)) {
     std::snprintf(loss, sizeof(loss), "loss %.4f", summary->loss);
   }
-  std::printf("%s on %s: accuracy %.2f%%, %s, arena %s\n",
-              Printable(summary->model).c_str(),
-              Counted(summary->images, "test image").c_str(),
-              100.0 * summary->accuracy, loss,
+  std::printf("%s, arena %s\n", loss,
               FormatBytesUp(summary->arena_bytes).c_str());
   return 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Progress of a training run: on a terminal one live line per epoch, elsewhere
-// a plain line when an epoch is done. Formats into a fixed buffer; allocates
-// nothing.
+// a plain line when an epoch is done. Steps are formatted into a fixed buffer
+// and allocate nothing.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,9 @@ class Progress final : public TrainObserver {
   bool open_ = false;  // a live line is on the screen
   std::string arena_;  // "206.78 MB"
   std::chrono::milliseconds refresh_;
-  double best_accuracy_ = -1;
+  // The highest test of the first metric so far.
+  double best_ = kNoNumber;
+  bool best_is_share_ = false;
   std::chrono::steady_clock::time_point last_;
 };
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "commands.h"
 #include "options.h"
@@ -16,6 +18,7 @@
 #include "thimble/size.h"
 #include "thimble/text.h"
 #include "thimble/trainer.h"
+#include "words.h"
 
 namespace thimble::cli {
 namespace {
@@ -24,6 +27,7 @@ struct TrainCommandFlags {
   PlanFlags plan;
   DataFlags data;
   TrainOptions train;
+  ImageBatchOptions images;
   // Unset: the model's own, see PresetOf.
   double learning_rate = 0;
   std::string schedule;
@@ -68,13 +72,6 @@ TrainOptions WithPreset(const TrainCommandFlags& flags) {
   return options;
 }
 
-std::string Percent(double share) {
-  if (std::isnan(share)) return "not measured";
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2f%%", 100.0 * share);
-  return text;
-}
-
 std::string Rate(double per_second) {
   if (std::isnan(per_second)) return "not measured";
   return std::to_string(std::llround(per_second));
@@ -82,18 +79,21 @@ std::string Rate(double per_second) {
 
 void PrintTable(const Plan& plan, const TrainSummary& summary) {
   const int64_t over = summary.rss_peak_bytes - summary.rss_base_bytes;
-  const std::pair<const char*, std::string> rows[] = {
+  std::vector<std::pair<std::string, std::string>> rows = {
       {"parameters", std::to_string(plan.graph().ParameterCount())},
       {"planned arena", FormatBytesUp(summary.arena_bytes)},
       {"peak RSS over base",
        FormatBytesUp(static_cast<uint64_t>(over > 0 ? over : 0))},
       {"RSS before the arena",
        FormatBytesUp(static_cast<uint64_t>(summary.rss_base_bytes))},
-      {"best test accuracy", Percent(summary.best_test_accuracy)},
-      {"images/s", Rate(summary.images_per_second)},
-      {"steps", std::to_string(summary.steps)},
-      {"weights sha256", summary.weights_sha256.substr(0, 16)},
   };
+  for (const TestMetric& metric : summary.metrics) {
+    rows.emplace_back("best test " + Printable(metric.name),
+                      MetricText(metric.best, metric.is_share));
+  }
+  rows.emplace_back(Printable(summary.axis) + "/s", Rate(summary.per_second));
+  rows.emplace_back("steps", std::to_string(summary.steps));
+  rows.emplace_back("weights sha256", summary.weights_sha256.substr(0, 16));
   if (summary.resumed_step > 0) {
     const bool was_finished =
         summary.steps == summary.resumed_step && !summary.stopped;
@@ -110,7 +110,7 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
               plan.options().threads == 1 ? "" : "s",
               summary.stopped ? " (stopped early)" : "");
   for (const auto& [name, value] : rows) {
-    std::printf("  %-22s %18s\n", name, value.c_str());
+    std::printf("  %-22s %18s\n", name.c_str(), value.c_str());
   }
   if (!summary.weights_path.empty() && summary.steps > 0) {
     std::printf("  weights in %s\n", Printable(summary.weights_path).c_str());
@@ -120,11 +120,11 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
 int Run(const TrainCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
-  std::optional<Augment> augment;
+  ImageBatchOptions images = flags.images;
   if (!flags.augment.empty()) {
     auto parsed = ParseAugment(flags.augment);
     if (!parsed.ok()) return Report(parsed.status());
-    augment = *parsed;
+    images.augment = *parsed;
   }
   auto data = OpenData(flags.data);
   if (!data.ok()) return Report(data.status());
@@ -138,7 +138,6 @@ int Run(const TrainCommandFlags& flags) {
   const Plan plan = std::move(*search).Take();
 
   TrainOptions options = WithPreset(flags);
-  options.augment = augment;
   options.stop = &g_stop;
   StopOnSignals();
   if (!flags.json) {
@@ -149,7 +148,7 @@ int Run(const TrainCommandFlags& flags) {
   }
   const int fd = flags.json ? STDERR_FILENO : STDOUT_FILENO;
   Progress progress(fd, isatty(fd) != 0, plan.arena_bytes());
-  auto summary = Train(plan, **data, options, &progress);
+  auto summary = Train(plan, **data, options, &progress, images);
   progress.Close();
   if (!summary.ok()) return Report(summary.status());
   if (flags.json) {
@@ -188,7 +187,7 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   AddWhole(command, "--seed", train.seed, {0, 9'999'999'999'999'999'999u},
            "Of weights, order and augmentation (default 1); same seed, same "
            "bits");
-  command.add_flag("--keep-last", train.keep_last,
+  command.add_flag("--keep-last", flags.images.keep_last,
                    "Train on a last partial batch too, instead of dropping it");
   command
       .add_option("--out", train.out_dir,

@@ -91,12 +91,23 @@ std::string TradeOffLines(const Plan& plan,
   return text;
 }
 
+std::string MetricText(double value, bool is_share) {
+  if (std::isnan(value)) return "not measured";
+  char text[64];
+  std::snprintf(text, sizeof(text), is_share ? "%.2f%%" : "%.4f",
+                is_share ? 100.0 * value : value);
+  return text;
+}
+
 std::string WithOptions(std::string message) {
   // What begins or ends as another one stands before it.
   constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
       {"DataOptions::data_dir", "--data-dir"},
       {"FetchDataset(\"cifar10\")", "`thimble data get cifar10`"},
       {"FetchOptions::from", "--from"},
+      {"ImageBatchOptions::augment = Augment::kNone", "--augment none"},
+      {"ImageBatchOptions::augment", "--augment"},
+      {"ImageBatchOptions::keep_last", "--keep-last"},
       {"KnownDatasets()", "`thimble data list`"},
       {"Model::batch", "--batch"},
       {"PlanOptions::allow_microbatch", "--allow microbatch"},
@@ -111,9 +122,6 @@ std::string WithOptions(std::string message) {
       {"ReproduceOptions::memory_only", "--memory-only"},
       {"Train with TrainOptions::out_dir", "`thimble train --out`"},
       {"Train with TrainOptions::resume", "`thimble train --resume`"},
-      {"TrainOptions::augment = Augment::kNone", "--augment none"},
-      {"TrainOptions::augment", "--augment"},
-      {"TrainOptions::keep_last", "--keep-last"},
       {"TrainOptions::learning_rate", "--lr"},
       {"TrainOptions::out_dir", "--out"},
       {"TrainOptions::overwrite", "--overwrite"},

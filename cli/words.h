@@ -23,6 +23,9 @@ std::string OptionsText(const Plan& plan, const TradeOff& trade);
 std::string TradeOffLines(const Plan& plan,
                           std::span<const TradeOff> trade_offs);
 
+// "91.10%" or "3.1416"; "not measured" where there is no number.
+std::string MetricText(double value, bool is_share);
+
 // `message` with options in place of fields and commands in place of functions:
 // "leave out PlanOptions::ghost_batch" is "leave out --ghost-batch". For every
 // text of the library that is shown.

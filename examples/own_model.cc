@@ -39,6 +39,6 @@ int main(int argc, char** argv) {
   if (!summary.ok()) return Fail(summary.status());
   std::printf("arena %llu bytes, test accuracy %.1f%%\n",
               static_cast<unsigned long long>(summary->arena_bytes),
-              100.0 * summary->test_accuracy);
+              100.0 * summary->metric("accuracy").last);
   return 0;
 }

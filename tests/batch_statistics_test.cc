@@ -120,7 +120,7 @@ TEST(BatchStatistics, ALastBatchMayNotLeaveOneImageAlone) {
           continue;
         }
         ExpectRefused(status, last == Last::kRow ? "bn_row" : "bn_pixel",
-                      "leave out TrainOptions::keep_last");
+                      "leave out ImageBatchOptions::keep_last");
         const std::string held =
             images == 1 ? "1 image" : std::to_string(images) + " images";
         EXPECT_EQ(status.message().find("the last batch of an epoch holds " +

@@ -81,9 +81,9 @@ class DeterminismTest : public ::testing::TestWithParam<Case> {
     options.steps = GetParam().steps;
     options.seed = seed;
     options.learning_rate = 0.05;
-    options.keep_last = true;
     options.poison = poison;
-    const Result<TrainSummary> summary = Train(*plan, *data_, options, nullptr);
+    const Result<TrainSummary> summary =
+        Train(*plan, *data_, options, nullptr, {.keep_last = true});
     EXPECT_TRUE(summary.ok()) << summary.status().message();
     EXPECT_EQ(summary->steps, GetParam().steps);
     EXPECT_EQ(summary->weights_sha256.size(), 64u);
@@ -134,8 +134,8 @@ TEST(WrnDeterminism, OneSetOfWeightsForThreads) {
     TrainOptions options;
     options.steps = steps;
     options.learning_rate = 0.05;
-    options.augment = Augment::kCropFlip;
-    const Result<TrainSummary> summary = Train(*plan, data, options, nullptr);
+    const Result<TrainSummary> summary =
+        Train(*plan, data, options, nullptr, {.augment = Augment::kCropFlip});
     ASSERT_TRUE(summary.ok()) << summary.status().message();
     if (threads == 1) weights = summary->weights_sha256;
     EXPECT_EQ(summary->weights_sha256, weights) << threads << " threads";

@@ -55,9 +55,8 @@ class MicrobatchTrainTest : public ::testing::Test {
     EXPECT_TRUE(model.ok()) << model.status().message();
     const Result<Plan> plan = MakePlan(*model, plan_options);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
-    options.keep_last = true;
     options.stop = &listener.stop;
-    return Train(*plan, *data_, options, &listener);
+    return Train(*plan, *data_, options, &listener, {.keep_last = true});
   }
 
   std::unique_ptr<Dataset> data_;
@@ -93,8 +92,12 @@ TEST_F(MicrobatchTrainTest, ReportsTheMeanOverTheImagesOfAStep) {
           parts.losses[step], whole.losses[step],
           20 * std::numeric_limits<float>::epsilon() * whole.losses[step]);
     }
-    EXPECT_EQ(parts.epochs[0].train_accuracy, whole.epochs[0].train_accuracy);
-    EXPECT_EQ(parts.epochs[0].test_accuracy, whole.epochs[0].test_accuracy);
+    ASSERT_EQ(parts.epochs[0].metrics.size(), 1u);
+    const EpochMetric& metric = parts.epochs[0].metrics[0];
+    EXPECT_EQ(metric.name, "accuracy");
+    EXPECT_TRUE(metric.is_share);
+    EXPECT_EQ(metric.train, whole.epochs[0].metrics[0].train);
+    EXPECT_EQ(metric.test, whole.epochs[0].metrics[0].test);
   }
 }
 
@@ -125,7 +128,7 @@ TEST_F(MicrobatchTrainTest, ResumedAfterAnyStepEndsInTheSameBits) {
       EXPECT_EQ(resumed->weights_sha256, whole->weights_sha256);
       EXPECT_EQ(resumed->final_train_loss, whole->final_train_loss);
       // Stopped right before the test of an epoch, only that is left of it.
-      EXPECT_EQ(std::isnan(rest.epochs[0].images_per_second), stop == 5);
+      EXPECT_EQ(std::isnan(rest.epochs[0].per_second), stop == 5);
       options.out_dir.clear();
       options.resume = false;
     }

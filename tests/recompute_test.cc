@@ -61,9 +61,9 @@ class Recomputation : public ::testing::Test {
     TrainOptions options;
     options.steps = IsLong() ? 20 : 4;
     options.learning_rate = 0.05;
-    options.keep_last = true;
     options.poison = poison;
-    const Result<TrainSummary> summary = Train(plan, *data_, options, nullptr);
+    const Result<TrainSummary> summary =
+        Train(plan, *data_, options, nullptr, {.keep_last = true});
     EXPECT_TRUE(summary.ok()) << summary.status().message();
     return summary->weights_sha256;
   }

@@ -209,18 +209,19 @@ Json BitsOf(const RecordedSetting& setting, const Plan& plan) {
   const Dataset& data = *DataOf(setting.data);
   Listener listener;
   const Result<TrainSummary> summary =
-      Train(plan, data, setting.train, &listener);
+      Train(plan, data, setting.train, &listener, setting.images);
   EXPECT_TRUE(summary.ok())
       << setting.name << ": " << summary.status().message();
   if (!summary.ok()) return nullptr;
   EXPECT_EQ(summary->steps, setting.train.steps);
   EXPECT_EQ(summary->arena_bytes, plan.arena_bytes());
   EXPECT_EQ(Exactly(summary->final_train_loss), listener.losses.back());
-  EXPECT_EQ(summary->test_accuracy, listener.last.test_accuracy);
+  const double accuracy = listener.last.metrics[0].test;
+  EXPECT_EQ(summary->metric("accuracy").last, accuracy);
   Json bits = {{"weights_sha256", summary->weights_sha256},
                {"train_losses", listener.losses},
                {"test_loss", Exactly(listener.last.test_loss)},
-               {"test_accuracy", Exactly(listener.last.test_accuracy)}};
+               {"test_accuracy", Exactly(accuracy)}};
   if (setting.same_bits_as.empty()) {
     bits["logits_sha256"] = LogitsSha256(plan, data);
   }

@@ -109,7 +109,7 @@ void AddMlp(SettingList& list) {
   list.Other(mlp, "warmup", [](auto& s) { s.train.warmup_steps = 2; });
   const RecordedSetting kept = list.Other(mlp, "keep-last", [](auto& s) {
     s.batch = 40;  // the third batch has 16 images
-    s.train.keep_last = true;
+    s.images.keep_last = true;
     s.train.steps = 4;
   });
   list.Other(kept, "microbatch-10", [](auto& s) { s.plan.microbatch = 10; });
@@ -133,11 +133,11 @@ void AddCnn(SettingList& list) {
   list.Same(cnn, "two-pass", [](auto& s) { s.plan.two_pass = true; });
   list.Other(cnn, "unfused", [](auto& s) { s.plan.fuse = false; });
   list.Other(cnn, "crop-flip",
-             [](auto& s) { s.train.augment = Augment::kCropFlip; });
+             [](auto& s) { s.images.augment = Augment::kCropFlip; });
   list.Other(cnn, "dropout", [](auto& s) { s.dropout = 0.25; });
   const RecordedSetting kept = list.Other(cnn, "keep-last", [](auto& s) {
     s.batch = 40;
-    s.train.keep_last = true;
+    s.images.keep_last = true;
   });
   const RecordedSetting parts = list.Other(
       kept, "microbatch-10", [](auto& s) { s.plan.microbatch = 10; });
@@ -152,8 +152,8 @@ void AddCnn(SettingList& list) {
 // Residual blocks: every strategy, fused or not.
 void AddWrn(SettingList& list) {
   RecordedSetting wrn = list.Begin("wrn-16-1", RecordedData::kColour, 4);
-  wrn.train.augment = Augment::kCropFlip;
-  wrn.train.keep_last = true;  // the third batch has 2 images
+  wrn.images.augment = Augment::kCropFlip;
+  wrn.images.keep_last = true;  // the third batch has 2 images
   list.Add(wrn);
   list.Threads(wrn, 2);
   list.Threads(wrn, 3);
@@ -180,7 +180,7 @@ void AddWrn(SettingList& list) {
 // Parts of a batch where convolutions and norms are fused, and other widths.
 void AddWrnInParts(SettingList& list) {
   RecordedSetting wrn = list.Begin("wrn-10-1", RecordedData::kColour, 4);
-  wrn.train.keep_last = true;
+  wrn.images.keep_last = true;
   list.Add(wrn);
   const RecordedSetting parts =
       list.Other(wrn, "microbatch-2", [](auto& s) { s.plan.microbatch = 2; });
@@ -245,7 +245,7 @@ void AddLstms(SettingList& list) {
   list.Other(two, "keep-last microbatch-10", [](auto& s) {
     s.batch = 40;
     s.plan.microbatch = 10;
-    s.train.keep_last = true;
+    s.images.keep_last = true;
   });
 }
 

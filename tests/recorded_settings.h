@@ -27,6 +27,7 @@ struct RecordedSetting {
   double dropout = 0;
   PlanOptions plan;
   TrainOptions train;  // with 0 steps nothing is trained
+  ImageBatchOptions images;
   // A setting that must give the same bits; empty: none.
   std::string same_bits_as;
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Train and Evaluate: epochs over a data set inside a planned arena. Nothing is
-// allocated between the steps of an epoch, with the log and an observer on.
+// Train and Evaluate: epochs over a source of batches inside a planned arena.
+// Nothing is allocated between the steps of an epoch, with the log and an
+// observer on.
 #pragma once
 
 #include <atomic>
@@ -9,7 +10,10 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "thimble/batches.h"
 #include "thimble/data.h"
 #include "thimble/graph.h"
 #include "thimble/plan.h"
@@ -17,6 +21,9 @@
 #include "thimble/status.h"
 
 namespace thimble {
+
+// Where there is nothing to tell.
+inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 struct StepEvent {
   int64_t epoch = 0;          // from 1
@@ -27,18 +34,27 @@ struct StepEvent {
   int64_t steps_per_epoch = 0;
   double loss = 0;
   double learning_rate = 0;
-  double images_per_second = 0;  // of this epoch, so far
-  double seconds_left = 0;       // of training; evaluation not counted
+  std::string_view axis;    // what is counted: "images"; the plan's own text
+  double per_second = 0;    // of it, in this epoch so far
+  double seconds_left = 0;  // of training; evaluation not counted
+};
+
+// A metric of the model over an epoch, as a mean.
+struct EpochMetric {
+  std::string name;
+  bool is_share = false;  // of 0 to 1: it counts what something holds for
+  double train = 0;       // while the weights moved
+  double test = kNoNumber;
 };
 
 struct EpochEvent {
   int64_t epoch = 0;
-  double train_loss = 0;      // mean over the epoch's steps
-  double train_accuracy = 0;  // of the same, while the weights moved
-  double test_loss = 0;
-  double test_accuracy = 0;
+  double train_loss = 0;  // mean over the epoch's steps
+  double test_loss = kNoNumber;
+  std::vector<EpochMetric> metrics;  // in the model's order
+  std::string axis;
   // NaN where a resumed run had nothing left of it but the test.
-  double images_per_second = 0;
+  double per_second = 0;
   double seconds = 0;  // training and evaluation
 };
 
@@ -59,10 +75,6 @@ struct TrainOptions {
   // Or constant, or steps:0.5=0.2,… (from half of the run on 0.2 of the rate).
   std::string schedule = "cosine";
   int64_t warmup_steps = 0;
-  // Of training images; unset: what the data set is usually trained with.
-  std::optional<Augment> augment;
-  // A last partial batch is trained on too, not dropped.
-  bool keep_last = false;
   bool poison = false;  // see SessionOptions
   std::string out_dir;  // weights and checkpoint, at each epoch's end and on
                         // a stop; empty: nowhere
@@ -78,16 +90,24 @@ struct TrainOptions {
   const std::atomic<bool>* stop = nullptr;
 };
 
+// A metric on the test split over a run. NaN where a stop came before the first
+// test, or where there is no such split.
+struct TestMetric {
+  std::string name;
+  bool is_share = false;
+  double best = kNoNumber;  // the highest
+  double last = kNoNumber;
+};
+
 struct TrainSummary {
   uint64_t arena_bytes = 0;
   int64_t rss_base_bytes = 0;  // before the arena was taken
   int64_t rss_peak_bytes = 0;
+  std::string axis;
   // NaN where nothing was trained: the resumed run was finished already.
-  double images_per_second = std::numeric_limits<double>::quiet_NaN();
-  // NaN where a stop came before the first of them.
-  double best_test_accuracy = std::numeric_limits<double>::quiet_NaN();
-  double test_accuracy = std::numeric_limits<double>::quiet_NaN();  // the last
-  double final_train_loss = std::numeric_limits<double>::quiet_NaN();
+  double per_second = kNoNumber;
+  std::vector<TestMetric> metrics;  // in the model's order
+  double final_train_loss = kNoNumber;
   int64_t steps = 0;         // of the whole run, before a resume too
   int64_t resumed_step = 0;  // 0: started anew
   std::string weights_sha256;
@@ -95,15 +115,24 @@ struct TrainSummary {
   bool stopped = false;      // by TrainOptions::stop
   // Not ok where the log could not be written to its end.
   Status log_status;
+
+  // The metric of this name. REQUIRES: the model has it.
+  const TestMetric& metric(std::string_view name) const;
 };
 
 // The summary as one JSON object: the last line of the log.
 std::string SummaryJson(const TrainSummary& summary);
 
-// What `plan` trains on must have the data set's image and class counts.
-Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
+// Trains on what `source` gives, which must be what the plan's feeds take.
+// `observer` may be null.
+Result<TrainSummary> Train(const Plan& plan, BatchSource& source,
                            const TrainOptions& options,
                            TrainObserver* observer);
+
+// The same with MakeImageBatches(data, images).
+Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
+                           const TrainOptions& options, TrainObserver* observer,
+                           const ImageBatchOptions& images = {});
 
 struct EvaluateOptions {
   int64_t batch = 100;
@@ -114,9 +143,15 @@ struct EvaluateOptions {
 struct EvaluateSummary {
   std::string model;
   uint64_t arena_bytes = 0;
-  int64_t images = 0;
+  std::string axis;   // what is counted: "images"
+  int64_t count = 0;  // of it, in the test split
   double loss = 0;
-  double accuracy = 0;
+  struct Metric {
+    std::string name;
+    bool is_share = false;
+    double value = 0;
+  };
+  std::vector<Metric> metrics;  // in the model's order
   std::string weights_sha256;
 };
 
@@ -128,6 +163,8 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
 // PlanEvaluation's plan, if it fits, is the one that Evaluate takes.
 Result<PlanSearch> PlanEvaluation(const std::string& dir,
                                   const EvaluateOptions& options);
+Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
+                                 BatchSource& source);
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
                                  const Dataset& data);
 

@@ -77,7 +77,7 @@ Status CheckLastBatch(const Plan& plan, int64_t images) {
   return Status::Usage(fmt::format(
       "the last batch of an epoch holds {}, the last of which batch norm '{}' "
       "would see alone: one value per channel, of which there is no "
-      "variance; leave out TrainOptions::keep_last, or choose another {}",
+      "variance; leave out ImageBatchOptions::keep_last, or choose another {}",
       Counted(images, "image"), norm, StatisticsOption(plan.options())));
 }
 

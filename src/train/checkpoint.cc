@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <cinttypes>
-#include <cstdio>
-#include <vector>
+#include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 #include "base/files.h"
 #include "store/safetensors.h"
+#include "train/ends.h"
 #include "train/out_folder.h"
 #include "train/state.h"
 
@@ -20,23 +20,69 @@ constexpr const char* kFormats = "thimble-checkpoint-";  // and a number
 constexpr const char* kFormat = "thimble-checkpoint-2";
 constexpr const char* kSetting = "setting.";
 
-// Doubles as hexadecimal, so that they come back to the bit.
+// Numbers separated by blanks, written so that they come back to the bit.
+class ProgressText {
+ public:
+  explicit ProgressText(std::string text = {}) : text_(std::move(text)) {}
+
+  void Put(int64_t n) { text_ += fmt::format("{} ", n); }
+  void Put(double x) { text_ += fmt::format("{:a} ", x); }
+  // Of what are counts in most cases.
+  void PutSum(double x) { text_ += fmt::format("{:.17g} ", x); }
+  std::string Text() const { return text_.substr(0, text_.size() - 1); }
+
+  // The next number; remembers where there was none.
+  void Get(int64_t* n) {
+    char* end = nullptr;
+    *n = std::strtoll(At(), &end, 10);
+    GoTo(end);
+  }
+  void Get(double* x) {
+    char* end = nullptr;
+    *x = std::strtod(At(), &end);
+    GoTo(end);
+  }
+  bool all_read() const { return is_good_ && at_ == text_.size(); }
+
+ private:
+  const char* At() const { return text_.c_str() + at_; }
+  void GoTo(const char* end) {
+    is_good_ = is_good_ && end != At();
+    at_ = static_cast<size_t>(end - text_.c_str());
+  }
+
+  std::string text_;
+  size_t at_ = 0;
+  bool is_good_ = true;
+};
+
 std::string FormatProgress(const Progress& p) {
-  char text[256];
-  std::snprintf(text, sizeof(text),
-                "%" PRId64 " %a %" PRId64 " %" PRId64 " %a %a %a", p.step,
-                p.epoch_loss, p.epoch_correct, p.epoch_images,
-                p.best_test_accuracy, p.test_accuracy, p.final_train_loss);
-  return text;
+  ProgressText text;
+  text.Put(p.step);
+  text.Put(p.epoch_loss);
+  for (const Progress::Metric& m : p.metrics) text.PutSum(m.epoch_sum);
+  text.Put(p.epoch_count);
+  for (const Progress::Metric& m : p.metrics) {
+    text.Put(m.best_test);
+    text.Put(m.last_test);
+  }
+  text.Put(p.final_train_loss);
+  return text.Text();
 }
 
-bool ParseProgress(const std::string& text, Progress* p) {
-  return std::sscanf(text.c_str(),
-                     "%" SCNd64 " %la %" SCNd64 " %" SCNd64 " %la %la %la",
-                     &p->step, &p->epoch_loss, &p->epoch_correct,
-                     &p->epoch_images, &p->best_test_accuracy,
-                     &p->test_accuracy, &p->final_train_loss) == 7 &&
-         p->step >= 0;
+// `progress` has as many metrics as the model.
+bool ParseProgress(const std::string& from, Progress* p) {
+  ProgressText text(from);
+  text.Get(&p->step);
+  text.Get(&p->epoch_loss);
+  for (Progress::Metric& m : p->metrics) text.Get(&m.epoch_sum);
+  text.Get(&p->epoch_count);
+  for (Progress::Metric& m : p->metrics) {
+    text.Get(&m.best_test);
+    text.Get(&m.last_test);
+  }
+  text.Get(&p->final_train_loss);
+  return text.all_read() && p->step >= 0;
 }
 
 Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
@@ -49,8 +95,8 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
     if (name == kModelLayers && !had.empty()) {
       return Status::Failed(fmt::format(
           "{}: the model's layers differ; this run was made with a model of "
-          "another structure or other strides, rates or epsilons; --resume "
-          "goes on with the same model only",
+          "another structure or other strides, rates or epsilons; "
+          "TrainOptions::resume goes on with the same model only",
           path));
     }
     return Status::Failed(
@@ -93,6 +139,12 @@ Result<SealedSafetensors> OpenCheckpoint(const std::string& path) {
 
 }  // namespace
 
+Progress NoProgress(size_t metrics) {
+  Progress progress;
+  progress.metrics.resize(metrics);
+  return progress;
+}
+
 Status SaveCheckpoint(const FileDescriptor& folder, Session& session,
                       const Progress& progress, const Settings& settings) {
   SafetensorsMetadata meta = {{"format", kFormat},
@@ -108,7 +160,7 @@ Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
   TH_ASSIGN_OR_RETURN(const SealedSafetensors file, OpenCheckpoint(path));
   const SafetensorsMetadata& meta = file.metadata();
   const auto state = meta.find("progress");
-  Progress progress;
+  Progress progress = NoProgress(MetricsOf(session.plan()).size());
   if (FormatOf(meta) != kFormat || state == meta.end() ||
       !ParseProgress(state->second, &progress)) {
     return Status::Failed(fmt::format(

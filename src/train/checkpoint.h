@@ -6,10 +6,12 @@
 // and the settings, which must be the same when the run goes on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "thimble/session.h"
@@ -20,14 +22,18 @@ namespace thimble::train {
 // Where a run stands after `step` steps, and what it has reported so far.
 struct Progress {
   int64_t step = 0;
-  // Of the epoch that the next step belongs to.
-  double epoch_loss = 0;
-  int64_t epoch_correct = 0;
-  int64_t epoch_images = 0;
-  // Of the whole run.
-  double best_test_accuracy = std::numeric_limits<double>::quiet_NaN();
-  double test_accuracy = std::numeric_limits<double>::quiet_NaN();
+  // Sums over the epoch that the next step belongs to.
+  double epoch_loss = 0;    // of its steps
+  int64_t epoch_count = 0;  // along the model's first axis
   double final_train_loss = std::numeric_limits<double>::quiet_NaN();
+
+  struct Metric {
+    double epoch_sum = 0;
+    // Of the whole run.
+    double best_test = std::numeric_limits<double>::quiet_NaN();
+    double last_test = std::numeric_limits<double>::quiet_NaN();
+  };
+  std::vector<Metric> metrics;  // in the model's order
 };
 
 // Name and value of everything that decides bits: model, data, seed, rates, …
@@ -44,5 +50,8 @@ Status SaveCheckpoint(const FileDescriptor& folder, Session& session,
 // then.
 Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
                                 const Settings& settings);
+
+// A new run, of a model with this many metrics.
+Progress NoProgress(size_t metrics);
 
 }  // namespace thimble::train

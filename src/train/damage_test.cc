@@ -87,7 +87,7 @@ TEST_F(Damage, NoFlippedBitOfAWeightsFileChangesAnEvaluation) {
     const std::string where = "byte " + std::to_string(bit / 8);
     EXPECT_EQ(test->weights_sha256, whole->weights_sha256) << where;
     EXPECT_EQ(test->loss, whole->loss) << where;
-    EXPECT_EQ(test->accuracy, whole->accuracy) << where;
+    EXPECT_EQ(test->metrics[0].value, whole->metrics[0].value) << where;
     EXPECT_EQ(test->model, whole->model) << where;
   }
   // The name of the seal's own entry: without it, a file of another program.

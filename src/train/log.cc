@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -19,30 +20,40 @@ using namespace std::string_view_literals;
 namespace thimble::train {
 namespace {
 
-constexpr size_t kLineBytes = 512;
+// Text may hold anything: a folder's name is no UTF-8 in some cases.
+template <typename T>
+std::string JsonOf(const T& value) {
+  return nlohmann::json(value).dump(-1, ' ', false,
+                                    nlohmann::json::error_handler_t::replace);
+}
 
+// ",\"<prefix><name><suffix>\":"
+std::string Key(std::string_view prefix, std::string_view name,
+                std::string_view suffix = "") {
+  return fmt::format(",{}:",
+                     JsonOf(fmt::format("{}{}{}", prefix, name, suffix)));
+}
+
+std::string SpeedKey(std::string_view axis) {
+  return Key("", axis, "_per_second");
+}
+
+void Append(std::string* line, std::string_view text) { *line += text; }
+void Append(std::string* line, int64_t n) {
+  fmt::format_to(std::back_inserter(*line), "{}", n);
+}
 // JSON has no NaN; a diverged number is null. Nine digits tell floats apart.
-struct Number {
-  double value;
-};
-
-char* Put(char* out, const Number& n) {
-  if (!std::isfinite(n.value)) return fmt::format_to(out, "null");
-  return fmt::format_to(out, "{:.9g}", n.value);
+void Append(std::string* line, double x) {
+  if (!std::isfinite(x)) {
+    *line += "null";
+  } else {
+    fmt::format_to(std::back_inserter(*line), "{:.9g}", x);
+  }
 }
 
-char* Put(char* out, std::string_view text) {
-  return fmt::format_to(out, "{}", text);
-}
-
-char* Put(char* out, int64_t n) { return fmt::format_to(out, "{}", n); }
-
-// Concatenates the parts, which fit kLineBytes by construction.
 template <typename... Parts>
-std::string_view Line(char (&buffer)[kLineBytes], const Parts&... parts) {
-  char* out = buffer;
-  ((out = Put(out, parts)), ...);
-  return {buffer, static_cast<size_t>(out - buffer)};
+void AppendAll(std::string* line, const Parts&... parts) {
+  (Append(line, parts), ...);
 }
 
 // What is in a file before the log is opened.
@@ -111,17 +122,16 @@ void Log::WriteLine(std::string_view line) {
   }
 }
 
-void Log::Start(std::string_view plan_json, const Dataset& data,
-                Augment augment, uint64_t seed) {
-  // A folder's name may hold anything.
-  const std::string name =
-      nlohmann::json(data.name())
-          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  WriteLine(fmt::format(
-      "{{\"event\":\"start\",\"data\":{},\"train_images\":{},"
-      "\"test_images\":{},\"augment\":\"{}\",\"seed\":{},\"plan\":{}}}\n",
-      name, data.size(Split::kTrain), data.size(Split::kTest),
-      AugmentName(augment), seed, plan_json));
+void Log::Start(std::string_view plan_json, std::span<const SourceFact> facts,
+                uint64_t seed) {
+  std::string line = "{\"event\":\"start\"";
+  for (const SourceFact& fact : facts) {
+    line +=
+        "," + JsonOf(fact.name) + ":" +
+        std::visit([](const auto& value) { return JsonOf(value); }, fact.value);
+  }
+  line += fmt::format(",\"seed\":{},\"plan\":{}}}\n", seed, plan_json);
+  WriteLine(line);
 }
 
 void Log::Resume(int64_t step) {
@@ -129,23 +139,32 @@ void Log::Resume(int64_t step) {
 }
 
 void Log::Step(const StepEvent& event) {
-  char buffer[kLineBytes];
-  WriteLine(Line(buffer, "{\"event\":\"step\",\"step\":"sv, event.step,
-                 ",\"epoch\":"sv, event.epoch, ",\"loss\":"sv,
-                 Number{event.loss}, ",\"learning_rate\":"sv,
-                 Number{event.learning_rate}, ",\"images_per_second\":"sv,
-                 Number{event.images_per_second}, "}\n"sv));
+  if (speed_key_.empty() || axis_ != event.axis) {
+    axis_ = event.axis;
+    speed_key_ = SpeedKey(axis_);
+  }
+  line_.clear();
+  AppendAll(&line_, "{\"event\":\"step\",\"step\":"sv, event.step,
+            ",\"epoch\":"sv, event.epoch, ",\"loss\":"sv, event.loss,
+            ",\"learning_rate\":"sv, event.learning_rate,
+            std::string_view(speed_key_), event.per_second, "}\n"sv);
+  WriteLine(line_);
 }
 
 void Log::Epoch(const EpochEvent& event) {
-  char buffer[kLineBytes];
-  WriteLine(Line(buffer, "{\"event\":\"epoch\",\"epoch\":"sv, event.epoch,
-                 ",\"train_loss\":"sv, Number{event.train_loss},
-                 ",\"train_accuracy\":"sv, Number{event.train_accuracy},
-                 ",\"test_loss\":"sv, Number{event.test_loss},
-                 ",\"test_accuracy\":"sv, Number{event.test_accuracy},
-                 ",\"images_per_second\":"sv, Number{event.images_per_second},
-                 ",\"seconds\":"sv, Number{event.seconds}, "}\n"sv));
+  std::string line;
+  AppendAll(&line, "{\"event\":\"epoch\",\"epoch\":"sv, event.epoch,
+            ",\"train_loss\":"sv, event.train_loss);
+  for (const EpochMetric& metric : event.metrics) {
+    AppendAll(&line, Key("train_", metric.name), metric.train);
+  }
+  AppendAll(&line, ",\"test_loss\":"sv, event.test_loss);
+  for (const EpochMetric& metric : event.metrics) {
+    AppendAll(&line, Key("test_", metric.name), metric.test);
+  }
+  AppendAll(&line, SpeedKey(event.axis), event.per_second, ",\"seconds\":"sv,
+            event.seconds, "}\n"sv);
+  WriteLine(line);
 }
 
 void Log::Summary(const TrainSummary& summary) {
@@ -156,20 +175,30 @@ void Log::Summary(const TrainSummary& summary) {
 
 namespace thimble {
 
+const TestMetric& TrainSummary::metric(std::string_view name) const {
+  const auto found = std::ranges::find(metrics, name, &TestMetric::name);
+  TH_CHECK(found != metrics.end());
+  return *found;
+}
+
 std::string SummaryJson(const TrainSummary& summary) {
-  using train::Number;
-  char buffer[train::kLineBytes];
-  return std::string(train::Line(
-      buffer, "{\"event\":\"summary\",\"arena_bytes\":"sv,
-      static_cast<int64_t>(summary.arena_bytes), ",\"rss_base_bytes\":"sv,
-      summary.rss_base_bytes, ",\"rss_peak_bytes\":"sv, summary.rss_peak_bytes,
-      ",\"images_per_second\":"sv, Number{summary.images_per_second},
-      ",\"best_test_accuracy\":"sv, Number{summary.best_test_accuracy},
-      ",\"test_accuracy\":"sv, Number{summary.test_accuracy},
-      ",\"final_train_loss\":"sv, Number{summary.final_train_loss},
-      ",\"steps\":"sv, summary.steps, ",\"stopped\":"sv,
-      summary.stopped ? "true"sv : "false"sv, ",\"weights_sha256\":\""sv,
-      std::string_view(summary.weights_sha256), "\"}"sv));
+  using train::AppendAll;
+  using train::Key;
+  std::string line;
+  AppendAll(&line, "{\"event\":\"summary\",\"arena_bytes\":"sv,
+            static_cast<int64_t>(summary.arena_bytes), ",\"rss_base_bytes\":"sv,
+            summary.rss_base_bytes, ",\"rss_peak_bytes\":"sv,
+            summary.rss_peak_bytes, train::SpeedKey(summary.axis),
+            summary.per_second);
+  for (const TestMetric& metric : summary.metrics) {
+    AppendAll(&line, Key("best_test_", metric.name), metric.best,
+              Key("test_", metric.name), metric.last);
+  }
+  AppendAll(&line, ",\"final_train_loss\":"sv, summary.final_train_loss,
+            ",\"steps\":"sv, summary.steps, ",\"stopped\":"sv,
+            summary.stopped ? "true"sv : "false"sv, ",\"weights_sha256\":\""sv,
+            summary.weights_sha256, "\"}"sv);
+  return line;
 }
 
 }  // namespace thimble

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The JSON-lines log of a run. Step lines are formatted into a fixed buffer and
-// written with one write(2): nothing allocates. A failed write (a full disk) is
-// remembered and ends the log, not the training.
+// The JSON-lines log of a run. Lines are formatted into one buffer and written
+// with one write(2); once it has grown to a step's line, steps allocate
+// nothing. Keys of speed and metrics are made of the names that events carry. A
+// failed write (a full disk) is remembered and ends the log, not the training.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/files.h"
+#include "thimble/batches.h"
 #include "thimble/status.h"
 #include "thimble/trainer.h"
 
@@ -24,7 +27,7 @@ class Log {
   static Result<Log> Open(const std::string& path, bool append);
 
   // `plan_json` is one JSON object.
-  void Start(std::string_view plan_json, const Dataset& data, Augment augment,
+  void Start(std::string_view plan_json, std::span<const SourceFact> facts,
              uint64_t seed);
   // A run that goes on after `step` steps.
   void Resume(int64_t step);
@@ -40,6 +43,8 @@ class Log {
 
   FileDescriptor file_;
   Status status_;
+  std::string line_;              // memory to format in
+  std::string axis_, speed_key_;  // of the last step
 };
 
 }  // namespace thimble::train

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/test_folder.h"
-#include "train/test_images.h"
 
 namespace thimble::train {
 namespace {
@@ -34,22 +33,29 @@ TEST(Log, WritesOneObjectPerLineInTheOrderOfEvents) {
   const TestFolder folder;
   const std::string path = folder.File("log");
   Log log = Opened(path);
-  log.Start(R"({"model":"m"})", testing::FewImages(), Augment::kNone, 7);
+  const std::vector<SourceFact> facts = {{"data", "few"},
+                                         {"train_images", 8},
+                                         {"test_images", 4},
+                                         {"augment", "none"}};
+  log.Start(R"({"model":"m"})", facts, 7);
   log.Step({.epoch = 1,
             .step = 2,
             .loss = 0.1,
             .learning_rate = 0.05,
-            .images_per_second = 1000.5});
+            .axis = "images",
+            .per_second = 1000.5});
   log.Epoch({.epoch = 1,
              .train_loss = 0.5,
-             .train_accuracy = 0.25,
              .test_loss = 0.75,
-             .test_accuracy = 0.125,
-             .images_per_second = 10,
+             .metrics = {{"accuracy", true, 0.25, 0.125}},
+             .axis = "images",
+             .per_second = 10,
              .seconds = 2.5});
   log.Resume(12);
   TrainSummary summary;
   summary.arena_bytes = 4096;
+  summary.axis = "images";
+  summary.metrics = {{"accuracy", true}};
   summary.steps = 12;
   summary.weights_sha256 = "abc";
   log.Summary(summary);
@@ -73,6 +79,35 @@ TEST(Log, WritesOneObjectPerLineInTheOrderOfEvents) {
             R"("best_test_accuracy":null,"test_accuracy":null,)"
             R"("final_train_loss":null,"steps":12,"stopped":false,)"
             R"("weights_sha256":"abc"})");
+}
+
+TEST(Log, MakesKeysOfTheNamesOfAxisAndMetrics) {
+  const TestFolder folder;
+  const std::string path = folder.File("log");
+  Log log = Opened(path);
+  log.Step({.epoch = 1, .step = 1, .axis = "tokens", .per_second = 5});
+  log.Epoch(
+      {.epoch = 1,
+       .metrics = {{"bits", false, 2.5, 3.5}, {"right \"by\" letter", true}},
+       .axis = "tokens",
+       .per_second = 6});
+  TrainSummary summary;
+  summary.axis = "tokens";
+  summary.metrics = {{"bits", false, 3.25, 3.5}};
+  log.Summary(summary);
+  const std::vector<std::string> lines = LinesOf(path);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], R"({"event":"step","step":1,"epoch":1,"loss":0,)"
+                      R"("learning_rate":0,"tokens_per_second":5})");
+  EXPECT_EQ(lines[1],
+            R"({"event":"epoch","epoch":1,"train_loss":0,"train_bits":2.5,)"
+            R"("train_right \"by\" letter":0,"test_loss":null,"test_bits":3.5,)"
+            R"("test_right \"by\" letter":null,"tokens_per_second":6,)"
+            R"("seconds":0})");
+  EXPECT_NE(lines[2].find(R"("tokens_per_second":null,"best_test_bits":3.25,)"
+                          R"("test_bits":3.5,"final_train_loss":null,)"),
+            std::string::npos)
+      << lines[2];
 }
 
 TEST(Log, NumbersKeepEveryBitOfAFloatAndWhatIsNoNumberIsNull) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of a session goes to disk and comes back, the folder that it goes to,
-// and the records that come from a data set.
+// What of a session goes to disk and comes back, and the folder that it goes
+// to.
 #include "train/state.h"
 
 #include <gtest/gtest.h>
@@ -14,11 +14,10 @@
 #include <vector>
 
 #include "base/test_folder.h"
+#include "thimble/model.h"
 #include "thimble/network.h"
 #include "train/checkpoint.h"
-#include "train/feed.h"
 #include "train/out_folder.h"
-#include "train/test_images.h"
 #include "train/weights.h"
 
 namespace thimble::train {
@@ -35,8 +34,10 @@ Model TinyModel(int64_t classes = 3) {
 
 class TinySession {
  public:
-  explicit TinySession(const PlanOptions& options = {}, int64_t classes = 3) {
-    auto plan = MakePlan(TinyModel(classes), options);
+  explicit TinySession(const PlanOptions& options = {}, int64_t classes = 3)
+      : TinySession(TinyModel(classes), options) {}
+  TinySession(const Model& model, const PlanOptions& options) {
+    auto plan = MakePlan(model, options);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     plan_ = std::make_unique<Plan>(*std::move(plan));
     auto session = Session::Create(*plan_, {});
@@ -121,54 +122,56 @@ TEST(CheckFinite, NamesAValueThatIsNoNumberAnyMore) {
 
 TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
   const TestFolder folder;
-  TinySession from;
+  Model model = TinyModel();
+  model.build_options = {{"dropout", 0.25}};
+  TinySession from(model, {});
   from.Fill(100);
-  const WeightsInfo info = {.model = "tiny",
-                            .images = {1, 4, 4, 3},
-                            .mean = {100.5f},
-                            .stddev = {50.25f},
-                            .build_options = {{"dropout", 0.25}}};
+  const std::vector<float> mean = {100.5f, -1.0f / 3};
+  const std::vector<float> stddev = {50.25f, 1e-7f};
   {
     const FileDescriptor run = FolderOf(folder);
-    ASSERT_TRUE(SaveWeights(run, *from, info, 12).ok());
+    ASSERT_TRUE(
+        SaveWeights(run, *from, ImageFacts({2, 4, 5, 3}, mean, stddev), 12)
+            .ok());
   }
   TinySession to;
   to.Fill(-100);
   const std::vector<float> before = to.All(TrainingState(to.plan()));
   const Status loaded = LoadWeights(folder.File("run"), *to);
   ASSERT_TRUE(loaded.ok()) << loaded.message();
-  const StateValues model = ModelState(to.plan());
-  EXPECT_EQ(to.All(model), from.All(model));
+  const StateValues kept = ModelState(to.plan());
+  EXPECT_EQ(to.All(kept), from.All(kept));
   EXPECT_EQ(WeightsSha256(*to), WeightsSha256(*from));
   const std::vector<float> after = to.All(TrainingState(to.plan()));
-  const auto behind = static_cast<ptrdiff_t>(to.All(model).size());
+  const auto behind = static_cast<ptrdiff_t>(to.All(kept).size());
   EXPECT_TRUE(
       std::equal(after.begin() + behind, after.end(), before.begin() + behind));
   const std::string file = ReadTestFile(WeightsPath(folder.File("run")));
   const auto names = NamesOf(to.plan(), TrainingState(to.plan()));
   for (size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(file.find("\"" + names[i] + "\"") != std::string::npos,
-              i < model.size())
+              i < kept.size())
         << names[i];
   }
   const auto read = ReadWeightsInfo(folder.File("run"));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->model, "tiny");
+  EXPECT_EQ(read->images.channels, 2);
+  EXPECT_EQ(read->images.height, 4);
+  EXPECT_EQ(read->images.width, 5);
   EXPECT_EQ(read->images.classes, 3);
-  EXPECT_EQ(read->mean, info.mean);
-  EXPECT_EQ(read->stddev, info.stddev);
-  EXPECT_EQ(read->build_options, info.build_options);
+  EXPECT_EQ(read->mean, mean);
+  EXPECT_EQ(read->stddev, stddev);
+  EXPECT_EQ(read->build_options, (BuildOptions{{"dropout", 0.25}}));
 }
 
 TEST(Weights, OfAFileThatNamesNoBuildOptionsMeanTheDefaults) {
   const TestFolder folder;
   TinySession from;
   const FileDescriptor run = FolderOf(folder);
-  const WeightsInfo info = {.model = "tiny",
-                            .images = {1, 4, 4, 3},
-                            .mean = {0.0f},
-                            .stddev = {1.0f}};
-  ASSERT_TRUE(SaveWeights(run, *from, info, 1).ok());
+  const std::vector<float> one = {1.0f};
+  ASSERT_TRUE(
+      SaveWeights(run, *from, ImageFacts({1, 4, 4, 3}, one, one), 1).ok());
   const auto read = ReadWeightsInfo(folder.File("run"));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->build_options, BuildOptionsOf({}));
@@ -178,7 +181,7 @@ TEST(Weights, OfAnotherModelAreRefused) {
   const TestFolder folder;
   TinySession from;
   const FileDescriptor run = FolderOf(folder);
-  ASSERT_TRUE(SaveWeights(run, *from, {.model = "tiny"}, 1).ok());
+  ASSERT_TRUE(SaveWeights(run, *from, {}, 1).ok());
   TinySession wider({}, /*classes=*/4);
   const Status status = LoadWeights(folder.File("run"), *wider);
   ASSERT_FALSE(status.ok());
@@ -204,11 +207,12 @@ TEST(Checkpoint, ComesBackWithProgressAndOptimizer) {
   const TestFolder folder;
   TinySession from;
   from.Fill(3);
-  const Progress progress = {.step = 5,
-                             .epoch_loss = 1.0 / 3,
-                             .epoch_correct = 7,
-                             .epoch_images = 9,
-                             .best_test_accuracy = 0.1};
+  Progress progress = NoProgress(1);
+  progress.step = 5;
+  progress.epoch_loss = 1.0 / 3;
+  progress.epoch_count = 9;
+  progress.metrics[0].epoch_sum = 7;
+  progress.metrics[0].best_test = 0.1;
   const Settings settings = {{"seed", "1"}, {"model", "tiny"}};
   const FileDescriptor run = FolderOf(folder);
   ASSERT_TRUE(SaveCheckpoint(run, *from, progress, settings).ok());
@@ -217,12 +221,28 @@ TEST(Checkpoint, ComesBackWithProgressAndOptimizer) {
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->step, 5);
   EXPECT_EQ(read->epoch_loss, 1.0 / 3);
-  EXPECT_EQ(read->epoch_correct, 7);
-  EXPECT_EQ(read->epoch_images, 9);
-  EXPECT_EQ(read->best_test_accuracy, 0.1);
-  EXPECT_TRUE(std::isnan(read->test_accuracy));
+  EXPECT_EQ(read->epoch_count, 9);
+  ASSERT_EQ(read->metrics.size(), 1u);
+  EXPECT_EQ(read->metrics[0].epoch_sum, 7);
+  EXPECT_EQ(read->metrics[0].best_test, 0.1);
+  EXPECT_TRUE(std::isnan(read->metrics[0].last_test));
   EXPECT_EQ(to.All(TrainingState(to.plan())),
             from.All(TrainingState(from.plan())));
+  // Runs from before must be able to go on.
+  EXPECT_NE(ReadTestFile(CheckpointPath(folder.File("run")))
+                .find("\"5 0x1.5555555555555p-2 7 9 0x1.999999999999ap-4 nan "
+                      "nan\""),
+            std::string::npos);
+}
+
+TEST(Checkpoint, WithAnotherNumberOfMetricsIsRefused) {
+  const TestFolder folder;
+  TinySession s;
+  const FileDescriptor run = FolderOf(folder);
+  for (const size_t metrics : {0u, 2u}) {
+    ASSERT_TRUE(SaveCheckpoint(run, *s, NoProgress(metrics), {}).ok());
+    EXPECT_FALSE(LoadCheckpoint(folder.File("run"), *s, {}).ok()) << metrics;
+  }
 }
 
 TEST(Checkpoint, OfOtherSettingsIsRefusedByName) {
@@ -230,7 +250,7 @@ TEST(Checkpoint, OfOtherSettingsIsRefusedByName) {
   TinySession s;
   const FileDescriptor run = FolderOf(folder);
   const Settings settings = {{"seed", "1"}, {"model", "tiny"}};
-  ASSERT_TRUE(SaveCheckpoint(run, *s, {}, settings).ok());
+  ASSERT_TRUE(SaveCheckpoint(run, *s, NoProgress(1), settings).ok());
   for (const auto& [name, value] : settings) {
     Settings other = settings;
     other[name] = value + "2";
@@ -272,46 +292,6 @@ TEST(OutFolder, TheLogIsNoneOfItsFiles) {
     EXPECT_FALSE(CheckIsNoOutFile(folder.path(), folder.File(name)).ok())
         << name;
   }
-}
-
-TEST(Feed, PutsTheRecordsOfAnOrderRowByRow) {
-  const testing::FewImages data;
-  std::vector<uint8_t> images(4 * 16, 99);
-  std::vector<int32_t> labels(4, -1);
-  std::vector<int64_t> changed;
-  const Status status = Feed(
-      data, Split::kTrain, /*first=*/1, /*count=*/3,
-      [](int64_t i) { return 7 - i; },
-      [&](int64_t record, std::span<uint8_t> image) {
-        changed.push_back(record);
-        image[0] = static_cast<uint8_t>(record);
-      },
-      images, labels);
-  ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(changed, std::vector<int64_t>({6, 5, 4}));
-  EXPECT_EQ(labels, std::vector<int32_t>({0, 2, 1, -1}));
-  for (size_t row = 0; row < 3; ++row) {
-    std::vector<uint8_t> image(16);
-    int32_t label = 0;
-    ASSERT_TRUE(data.Read(Split::kTrain, changed[row], image, &label).ok());
-    image[0] = static_cast<uint8_t>(changed[row]);
-    EXPECT_TRUE(std::equal(image.begin(), image.end(),
-                           images.begin() + static_cast<ptrdiff_t>(16 * row)));
-  }
-  // Rows behind the count stay as they are.
-  EXPECT_TRUE(std::all_of(images.begin() + 48, images.end(),
-                          [](uint8_t x) { return x == 99; }));
-}
-
-TEST(Feed, ARecordThatCannotBeReadEndsIt) {
-  const testing::FewImages data;
-  std::vector<uint8_t> images(2 * 16);
-  std::vector<int32_t> labels(2);
-  const auto none = [](int64_t, std::span<uint8_t>) {};
-  EXPECT_FALSE(Feed(
-                   data, Split::kTest, 3, 2, [](int64_t i) { return i; }, none,
-                   images, labels)
-                   .ok());
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace {
 // Metadata: WeightsSha256 of the tensors.
 constexpr const char* kChecksum = "sha256";
 
-std::string JoinFloats(const std::vector<float>& values) {
+std::string JoinFloats(std::span<const float> values) {
   return fmt::format("{:.9g}", fmt::join(values, ","));
 }
 
@@ -60,24 +60,28 @@ Result<SafetensorsReader> OpenWeights(const std::string& path) {
 
 }  // namespace
 
+WeightsFacts ImageFacts(const ImageSpec& images, std::span<const float> mean,
+                        std::span<const float> stddev) {
+  return {{"channels", std::to_string(images.channels)},
+          {"height", std::to_string(images.height)},
+          {"width", std::to_string(images.width)},
+          {"classes", std::to_string(images.classes)},
+          {"mean", JoinFloats(mean)},
+          {"stddev", JoinFloats(stddev)}};
+}
+
 Status SaveWeights(const FileDescriptor& folder, Session& session,
-                   const WeightsInfo& info, int64_t steps) {
-  SafetensorsMetadata meta = {
-      {"format", "thimble-weights-1"},
-      {"model", info.model},
-      {"channels", std::to_string(info.images.channels)},
-      {"height", std::to_string(info.images.height)},
-      {"width", std::to_string(info.images.width)},
-      {"classes", std::to_string(info.images.classes)},
-      {"mean", JoinFloats(info.mean)},
-      {"stddev", JoinFloats(info.stddev)},
-      {"steps", std::to_string(steps)},
-      {kChecksum, WeightsSha256(session)}};
-  for (const auto& [name, value] : info.build_options) {
-    meta[name] = fmt::format("{}", value);
+                   const WeightsFacts& facts, int64_t steps) {
+  const Plan& plan = session.plan();
+  SafetensorsMetadata metadata = {{"format", "thimble-weights-1"},
+                                  {"model", plan.model()},
+                                  {"steps", std::to_string(steps)},
+                                  {kChecksum, WeightsSha256(session)}};
+  for (const auto& [name, value] : plan.build_options()) {
+    metadata[name] = fmt::format("{}", value);
   }
-  return SaveValues(folder, kWeightsName, session, ModelState(session.plan()),
-                    meta);
+  metadata.insert(facts.begin(), facts.end());
+  return SaveValues(folder, kWeightsName, session, ModelState(plan), metadata);
 }
 
 Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {

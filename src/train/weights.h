@@ -5,7 +5,10 @@
 // again as metadata.
 #pragma once
 
+#include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "thimble/data.h"
@@ -24,9 +27,16 @@ struct WeightsInfo {
   BuildOptions build_options{};
 };
 
-// The old file stays until the new one is whole.
+using WeightsFacts = std::map<std::string, std::string>;
+
+// What ReadWeightsInfo reads of the images that a network was trained on.
+WeightsFacts ImageFacts(const ImageSpec& images, std::span<const float> mean,
+                        std::span<const float> stddev);
+
+// With the facts as metadata besides. The old file stays until the new one is
+// whole.
 Status SaveWeights(const FileDescriptor& folder, Session& session,
-                   const WeightsInfo& info, int64_t steps);
+                   const WeightsFacts& facts, int64_t steps);
 
 Result<WeightsInfo> ReadWeightsInfo(const std::string& dir);
 

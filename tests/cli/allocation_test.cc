@@ -65,10 +65,10 @@ void CheckAllocations(const char* name, const char* data_name, int64_t batch,
     CountingObserver observer(&progress);
     TrainOptions options;
     options.steps = 50;
-    options.augment = Augment::kCropFlip;
     options.log_path = folder.File("log.jsonl");
     options.out_dir = folder.File("out");
-    auto summary = Train(*plan, **data, options, &observer);
+    auto summary = Train(*plan, **data, options, &observer,
+                         {.augment = Augment::kCropFlip});
     close(terminal);
     ASSERT_TRUE(summary.ok()) << summary.status().message();
     EXPECT_TRUE(summary->log_status.ok());

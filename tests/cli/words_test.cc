@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -77,13 +78,21 @@ TEST(Words, OfTradeOffsSayBytesWorkAndOptions) {
   EXPECT_EQ(TradeOffLines(plan, {}), "");
 }
 
+TEST(Words, OfAShareArePercentAndOfAnotherMetricItsNumber) {
+  EXPECT_EQ(MetricText(0.91104, /*is_share=*/true), "91.10%");
+  EXPECT_EQ(MetricText(27.30419, /*is_share=*/false), "27.3042");
+  for (const bool is_share : {true, false}) {
+    EXPECT_EQ(MetricText(std::nan(""), is_share), "not measured");
+  }
+}
+
 TEST(Words, PutOptionsInPlaceOfEveryField) {
   EXPECT_EQ(WithOptions("add PlanOptions::allow_microbatch, or leave out "
                         "PlanOptions::min_microbatch"),
             "add --allow microbatch, or leave out --min-microbatch");
   EXPECT_EQ(WithOptions("PlanOptions::microbatch, PlanOptions::microbatch, "
                         "PlanOptions::ghost_batch, Model::batch; "
-                        "TrainOptions::keep_last"),
+                        "ImageBatchOptions::keep_last"),
             "--microbatch, --microbatch, --ghost-batch, --batch; --keep-last");
   EXPECT_EQ(WithOptions("a batch of 5"), "a batch of 5");
   EXPECT_EQ(WithOptions("PlanOptions::sharing = false, not "

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "train/ends.h"
+#include "train/state.h"
+
+namespace thimble::train {
+
+Loop::Loop(const Parts& parts, RunLength length, Progress& progress)
+    : with_(parts),
+      length_(length),
+      now_(progress),
+      feeds_(FeedsOf(parts.session, parts.session.plan().train_ends())),
+      step_metrics_(progress.metrics.size()),
+      test_(parts.session, parts.source) {}
+
+bool Loop::Stopped() const {
+  return with_.options.stop != nullptr &&
+         with_.options.stop->load(std::memory_order_relaxed);
+}
+
+Status Loop::Run() {
+  while ((now_.step < length_.steps || now_.epoch_count > 0) && !Stopped()) {
+    TH_RETURN_IF_ERROR(Epoch());
+  }
+  return Status::Ok();
+}
+
+Status Loop::Epoch() {
+  with_.reporter.BeginEpoch();
+  const int64_t epoch =
+      length_.EpochOf(now_.step - (now_.epoch_count > 0 ? 1 : 0));
+  const int64_t end = length_.EndOf(epoch);
+  while (now_.step < end && !Stopped()) TH_RETURN_IF_ERROR(Step(epoch));
+  with_.reporter.EndSteps();
+  TH_RETURN_IF_ERROR(CheckState());
+  if (Stopped()) return Save();
+  return EndEpoch(epoch);
+}
+
+Status Loop::Step(int64_t epoch) {
+  const double rate =
+      with_.schedule.Rate(with_.options.learning_rate, now_.step, length_.steps,
+                          with_.options.warmup_steps);
+  TH_ASSIGN_OR_RETURN(
+      const BatchSource::StepSize size,
+      with_.source.BeginStep(epoch, length_.StepInEpoch(now_.step)));
+  TH_ASSIGN_OR_RETURN(const double loss, Differentiate(size));
+  with_.session.Update(static_cast<float>(rate));
+  ++now_.step;
+  now_.epoch_loss += loss;
+  for (size_t i = 0; i < step_metrics_.size(); ++i) {
+    now_.metrics[i].epoch_sum += step_metrics_[i];
+  }
+  const int64_t count = size.counts[kBatchAxis.index()];
+  now_.epoch_count += count;
+  now_.final_train_loss = loss;
+  with_.reporter.Step(now_.step, loss, rate, count);
+  return Status::Ok();
+}
+
+Result<double> Loop::Differentiate(const BatchSource::StepSize& size) {
+  const Plan& plan = with_.session.plan();
+  if (size.parts > 1 && plan.microbatches() == 1) {
+    return Status::Failed(fmt::format(
+        "the source '{}' has {} parts for a step that was planned as one; "
+        "plan with PlanOptions::microbatch",
+        with_.source.name(), size.parts));
+  }
+  std::ranges::fill(step_metrics_, 0.0);
+  const auto total = static_cast<double>(size.counts[kBatchAxis.index()]);
+  double loss = 0;
+  AxisCounts done = {};
+  for (int64_t part = 0; part < size.parts; ++part) {
+    TH_ASSIGN_OR_RETURN(const AxisCounts counts,
+                        with_.source.Fill(part, feeds_));
+    TH_ASSIGN_OR_RETURN(const AxisParts parts,
+                        PartsOf(with_.source, plan, counts, done, size.counts));
+    const PassResult result = with_.session.Differentiate(parts);
+    // Nothing of the step is applied before the update.
+    if (!std::isfinite(result.loss)) {
+      return Diverged("the loss of the next step is no number");
+    }
+    const auto count = static_cast<double>(counts[kBatchAxis.index()]);
+    loss += static_cast<double>(result.loss) * (count / total);
+    AddMetrics(result, step_metrics_);
+    for (size_t i = 0; i < done.size(); ++i) done[i] += counts[i];
+  }
+  const std::span<const Axis> axes = plan.graph().axes();
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (done[i] == size.counts[i]) continue;
+    return OtherThanNamed(with_.source, axes[i], done[i], size.counts[i]);
+  }
+  return loss;
+}
+
+Status Loop::EndEpoch(int64_t epoch) {
+  // Before the test, which may take long: a resumed run begins with it.
+  TH_RETURN_IF_ERROR(Save());
+  TestResult test{.loss = kNoNumber};
+  if (with_.source.TestParts() > 0) {
+    auto tested = test_.All(with_.options.stop);
+    if (!tested.ok()) return Stopped() ? Save() : tested.status();
+    test = *std::move(tested);
+    if (!std::isfinite(test.loss)) {
+      return Diverged("the loss on the test split is no number");
+    }
+    Note(test);
+  }
+  const EpochEvent event = with_.reporter.EventOf(epoch, now_, test);
+  now_.epoch_loss = 0;
+  now_.epoch_count = 0;
+  for (Progress::Metric& metric : now_.metrics) metric.epoch_sum = 0;
+  TH_RETURN_IF_ERROR(Save());
+  with_.reporter.Epoch(event);
+  return Status::Ok();
+}
+
+void Loop::Note(const TestResult& test) {
+  for (size_t i = 0; i < now_.metrics.size(); ++i) {
+    Progress::Metric& metric = now_.metrics[i];
+    metric.last_test = test.metrics[i];
+    if (!(metric.best_test >= test.metrics[i])) {
+      metric.best_test = test.metrics[i];
+    }
+  }
+}
+
+Status Loop::CheckState() {
+  const Status finite =
+      CheckFinite(with_.session, TrainingState(with_.session.plan()));
+  if (!finite.ok()) return Diverged(finite.message());
+  if (with_.source.TestParts() < 1) return Status::Ok();
+  TH_ASSIGN_OR_RETURN(const TestResult result, test_.Part(0));
+  if (std::isfinite(result.loss)) return Status::Ok();
+  return Diverged("the loss on the first part of the test split is no number");
+}
+
+Status Loop::Diverged(const std::string& what) const {
+  return Status::Failed(fmt::format(
+      "training has diverged: after step {}, {}.{} A lower "
+      "TrainOptions::learning_rate (it is {:g}) or a "
+      "TrainOptions::warmup_steps usually helps",
+      now_.step, what, with_.saver.KeptText(), with_.options.learning_rate));
+}
+
+}  // namespace thimble::train

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/reporting.h"
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "thimble/report.h"
+
+namespace thimble::train {
+namespace {
+
+// NaN where there was nothing to measure.
+double SpeedOf(int64_t rows, double seconds) {
+  return rows > 0 ? static_cast<double>(rows) / seconds
+                  : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+Reporter::Reporter(const Plan& plan, RunLength length, TrainObserver* observer)
+    : plan_(plan),
+      metrics_(MetricsOf(plan)),
+      length_(length),
+      observer_(observer) {}
+
+Status Reporter::Start(const TrainOptions& options, const BatchSource& source) {
+  TH_ASSIGN_OR_RETURN(log_, Log::Open(options.log_path, /*append=*/false));
+  log_.Start(PlanJson(plan_, std::nullopt), source.LogFacts(), options.seed);
+  return Status::Ok();
+}
+
+Status Reporter::GoOn(const TrainOptions& options, int64_t step) {
+  TH_ASSIGN_OR_RETURN(log_, Log::Open(options.log_path, /*append=*/true));
+  log_.Resume(step);
+  return Status::Ok();
+}
+
+double Reporter::SecondsOfEpoch() const {
+  return std::chrono::duration<double>(Clock::now() - begin_).count();
+}
+
+void Reporter::BeginEpoch() {
+  begin_ = Clock::now();
+  epoch_rows_ = 0;
+}
+
+void Reporter::Step(int64_t step, double loss, double rate, int64_t rows) {
+  epoch_rows_ += rows;
+  const double speed = static_cast<double>(epoch_rows_) / SecondsOfEpoch();
+  const int64_t epoch = length_.EpochOf(step - 1);
+  const int64_t left = (length_.steps - step) * plan_.batch();
+  const StepEvent event{.epoch = epoch + 1,
+                        .epochs = length_.epochs(),
+                        .step = step,
+                        .steps = length_.steps,
+                        .step_in_epoch = step - length_.FirstOf(epoch),
+                        .steps_per_epoch = length_.steps_per_epoch,
+                        .loss = loss,
+                        .learning_rate = rate,
+                        .axis = AxisNameOf(plan_),
+                        .per_second = speed,
+                        .seconds_left = static_cast<double>(left) / speed};
+  log_.Step(event);
+  if (observer_ != nullptr) observer_->OnStep(event);
+}
+
+void Reporter::EndSteps() {
+  epoch_seconds_ = SecondsOfEpoch();
+  rows_ += epoch_rows_;
+  train_seconds_ += epoch_seconds_;
+}
+
+EpochEvent Reporter::EventOf(int64_t epoch, const Progress& progress,
+                             const TestResult& test) const {
+  EpochEvent event;
+  event.epoch = epoch + 1;
+  event.train_loss =
+      progress.epoch_loss /
+      static_cast<double>(length_.EndOf(epoch) - length_.FirstOf(epoch));
+  event.test_loss = test.loss;
+  event.metrics.reserve(metrics_.size());
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    event.metrics.push_back(
+        {.name = metrics_[i].name,
+         .is_share = metrics_[i].is_share,
+         .train = progress.metrics[i].epoch_sum /
+                  static_cast<double>(progress.epoch_count),
+         .test = i < test.metrics.size() ? test.metrics[i] : kNoNumber});
+  }
+  event.axis = AxisNameOf(plan_);
+  event.per_second = SpeedOf(epoch_rows_, epoch_seconds_);
+  event.seconds = SecondsOfEpoch();
+  return event;
+}
+
+void Reporter::Epoch(const EpochEvent& event) {
+  log_.Epoch(event);
+  if (observer_ != nullptr) observer_->OnEpoch(event);
+}
+
+TrainSummary Reporter::Finish(TrainSummary summary, const Progress& progress) {
+  summary.steps = progress.step;
+  summary.metrics.reserve(metrics_.size());
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    summary.metrics.push_back({.name = metrics_[i].name,
+                               .is_share = metrics_[i].is_share,
+                               .best = progress.metrics[i].best_test,
+                               .last = progress.metrics[i].last_test});
+  }
+  summary.final_train_loss = progress.final_train_loss;
+  summary.axis = AxisNameOf(plan_);
+  summary.per_second = SpeedOf(rows_, train_seconds_);
+  log_.Summary(summary);
+  summary.log_status = log_.status();
+  return summary;
+}
+
+}  // namespace thimble::train

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/saving.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace thimble::train {
+
+Result<Saver> Saver::Open(const TrainOptions& options) {
+  Saver saver;
+  if (options.out_dir.empty()) return saver;
+  saver.dir_ = options.out_dir;
+  saver.made_ = std::make_unique<MadeFolders>();
+  TH_ASSIGN_OR_RETURN(saver.folder_,
+                      PrepareOutDir(saver.dir_, saver.made_.get()));
+  TH_RETURN_IF_ERROR(CheckIsNoOutFile(saver.dir_, options.log_path));
+  if (options.resume) {
+    TH_ASSIGN_OR_RETURN(saver.goes_on_, HoldsRunToResume(saver.dir_));
+  } else if (!options.overwrite) {
+    TH_RETURN_IF_ERROR(CheckHoldsNoRun(saver.dir_));
+  }
+  return saver;
+}
+
+void Saver::Describe(Settings settings, WeightsFacts facts) {
+  settings_ = std::move(settings);
+  facts_ = std::move(facts);
+}
+
+Result<Progress> Saver::Load(Session& session) {
+  TH_ASSIGN_OR_RETURN(Progress progress,
+                      LoadCheckpoint(dir_, session, settings_));
+  kept_step_ = progress.step;
+  return progress;
+}
+
+Status Saver::Save(Session& session, const Progress& progress) {
+  if (!has_folder()) return Status::Ok();
+  // In this order: weights without a checkpoint could not be gone on with,
+  // whereas a resumed run writes missing or older weights again.
+  TH_RETURN_IF_ERROR(SaveCheckpoint(folder_, session, progress, settings_));
+  TH_RETURN_IF_ERROR(SaveWeights(folder_, session, facts_, progress.step));
+  kept_step_ = progress.step;
+  saved_ = true;
+  return Status::Ok();
+}
+
+Status Saver::Finish(Session& session, const Progress& progress) {
+  if (!goes_on_ || saved_ || progress.step == 0) return Status::Ok();
+  return SaveWeights(folder_, session, facts_, progress.step);
+}
+
+std::string Saver::KeptText() const {
+  if (kept_step_ < 0) return "";
+  return fmt::format(
+      " The weights and the checkpoint of step {} in {} are kept.", kept_step_,
+      PlaceOf(folder_));
+}
+
+std::string Saver::weights_path() const {
+  return has_folder() ? WeightsPath(PlaceOf(folder_)) : "";
+}
+
+Settings SettingsOf(const Plan& plan, Settings source,
+                    const TrainOptions& options, int64_t steps,
+                    std::string_view target) {
+  Settings settings = {
+      {"model", plan.model()},
+      {"batch", std::to_string(plan.batch())},
+      {"microbatch", std::to_string(plan.microbatch())},
+      {"ghost batch", std::to_string(plan.options().ghost_batch)},
+      {"seed", std::to_string(options.seed)},
+      {"learning rate", fmt::format("{}", options.learning_rate)},
+      {"schedule", options.schedule},
+      {"warm-up", std::to_string(options.warmup_steps)},
+      {"steps", std::to_string(steps)},
+      {"optimizer", std::string(plan.optimizer().name())},
+      {kModelLayers, plan.model_fingerprint()},
+      {"fuse", plan.options().fuse ? "on" : "off"},
+      {"SIMD target", std::string(target)}};
+  settings.merge(plan.optimizer().Settings());
+  for (const auto& [name, value] : plan.build_options()) {
+    settings[name] = fmt::format("{}", value);
+  }
+  settings.merge(source);
+  return settings;
+}
+
+}  // namespace thimble::train
