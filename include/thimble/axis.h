@@ -37,6 +37,10 @@ inline constexpr AxisId kBatchAxis{0};
 struct Axis {
   std::string name;      // of its units, a plural with an s: "images"
   int64_t capacity = 0;  // the most that a run may use
+
+  // "1 image", "2 images"
+  std::string Counted(int64_t count) const;
+
   friend bool operator==(const Axis&, const Axis&) = default;
 };
 

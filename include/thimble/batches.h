@@ -43,8 +43,12 @@ struct FeedBuffer {
   // REQUIRES: T is how the feed is stored.
   template <typename T>
   std::span<T> As() const {
+    CheckStored(DTypeOf<T>());
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
+
+ private:
+  void CheckStored(DType dtype) const;
 };
 
 // Something to be told of a source, in the log's first line.

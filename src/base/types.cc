@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "thimble/axis.h"
 #include "thimble/dtype.h"
 #include "thimble/shape.h"
 #include "thimble/storage.h"
+#include "thimble/text.h"
 
 namespace thimble {
 
@@ -41,6 +43,12 @@ size_t BytesFor(DType dtype, int64_t elements) {
       return (n + 7) / 8;
   }
   return 0;
+}
+
+std::string Axis::Counted(int64_t count) const {
+  TH_CHECK(!name.empty() && name.back() == 's');
+  return thimble::Counted(count,
+                          std::string_view(name).substr(0, name.size() - 1));
 }
 
 int64_t Storage::Kept(int64_t elements) const {

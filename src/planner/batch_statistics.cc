@@ -8,7 +8,6 @@
 
 #include "graph/op.h"
 #include "ops/batch_norm.h"
-#include "thimble/text.h"
 
 namespace thimble::planner {
 namespace {
@@ -78,7 +77,8 @@ Status CheckLastBatch(const Plan& plan, int64_t images) {
       "the last batch of an epoch holds {}, the last of which batch norm '{}' "
       "would see alone: one value per channel, of which there is no "
       "variance; leave out ImageBatchOptions::keep_last, or choose another {}",
-      Counted(images, "image"), norm, StatisticsOption(plan.options())));
+      plan.graph().axes()[kBatchAxis.index()].Counted(images), norm,
+      StatisticsOption(plan.options())));
 }
 
 }  // namespace thimble::planner

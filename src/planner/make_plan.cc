@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,7 +19,6 @@
 #include "planner/trade_offs.h"
 #include "thimble/plan.h"
 #include "thimble/plan_search.h"
-#include "thimble/text.h"
 
 namespace thimble {
 namespace {
@@ -39,22 +36,20 @@ struct Part {
   int64_t units;
 };
 
-Status CheckDivides(const Part& part, const Part& whole,
-                    std::string_view unit) {
+Status CheckDivides(const Part& part, const Part& whole, const Axis& axis) {
   if (part.units >= 0 && part.units <= whole.units &&
       (part.units == 0 || whole.units % part.units == 0)) {
     return Status::Ok();
   }
   return Status::Usage(
       fmt::format("a {} of {} does not divide the {} of {}; {} would",
-                  part.name, Counted(part.units, unit), whole.name, whole.units,
+                  part.name, axis.Counted(part.units), whole.name, whole.units,
                   DivisorUpTo(whole.units, part.units)));
 }
 
-// What a batch is counted in: "image".
-std::string_view UnitOf(const Model& model) {
-  const std::string& plural = model.graph.axes()[kBatchAxis.index()].name;
-  return std::string_view(plural).substr(0, plural.size() - 1);
+// What a batch is counted along.
+const Axis& AxisOf(const Model& model) {
+  return model.graph.axes()[kBatchAxis.index()];
 }
 
 // What is asked for and would change nothing is mostly a mistake.
@@ -70,16 +65,16 @@ Status CheckHasEffect(const Model& model, const PlanOptions& options) {
     return Status::Usage(fmt::format(
         "a ghost batch of {} has no effect on {}, which has no batch norms; "
         "leave out PlanOptions::ghost_batch",
-        Counted(options.ghost_batch, UnitOf(model)), model.name));
+        AxisOf(model).Counted(options.ghost_batch), model.name));
   }
   return Status::Ok();
 }
 
 Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
-  const std::string_view unit = UnitOf(model);
+  const Axis& axis = AxisOf(model);
   const Part batch{"batch", model.batch()};
   const Part microbatch{"microbatch", options.microbatch};
-  Status status = CheckDivides(microbatch, batch, unit);
+  Status status = CheckDivides(microbatch, batch, axis);
   if (!status.ok()) return status;
   if (options.min_microbatch < 0 || options.min_microbatch > model.batch()) {
     return Status::Usage(fmt::format(
@@ -90,7 +85,7 @@ Status CheckMicrobatch(const Model& model, const PlanOptions& options) {
   status = CheckHasEffect(model, options);
   if (!status.ok()) return status;
   status = CheckDivides({"ghost batch", options.ghost_batch},
-                        microbatch.units > 0 ? microbatch : batch, unit);
+                        microbatch.units > 0 ? microbatch : batch, axis);
   return status.ok() ? planner::CheckStatistics(model, options) : status;
 }
 

@@ -3,18 +3,15 @@
 
 #include <fmt/format.h>
 
-#include "thimble/text.h"
+#include "base/check.h"
 
-namespace thimble::train {
-namespace {
+namespace thimble {
 
-// "2 images": the names of axes are plurals with an s.
-std::string CountedOf(const Axis& axis, int64_t count) {
-  return Counted(count,
-                 std::string_view(axis.name).substr(0, axis.name.size() - 1));
+void FeedBuffer::CheckStored(DType dtype) const {
+  TH_CHECK(spec->storage == dtype);
 }
 
-}  // namespace
+namespace train {
 
 std::vector<FeedBuffer> FeedsOf(Session& session, const Ends& ends) {
   const Graph& graph = session.plan().graph();
@@ -56,7 +53,7 @@ Result<AxisParts> PartsOf(const BatchSource& source, const Plan& plan,
       return Status::Failed(fmt::format(
           "the source '{}' filled {} of a microbatch that has room for {}; "
           "it must fill at least one, and no more",
-          source.name(), CountedOf(axes[i], counts[i]), axes[i].capacity));
+          source.name(), axes[i].Counted(counts[i]), axes[i].capacity));
     }
     if (done[i] + counts[i] > total[i]) {
       return OtherThanNamed(source, axes[i], done[i] + counts[i], total[i]);
@@ -70,7 +67,8 @@ Status OtherThanNamed(const BatchSource& source, const Axis& axis,
                       int64_t filled, int64_t named) {
   return Status::Failed(fmt::format(
       "the source '{}' filled {} of a step for which it had named {}",
-      source.name(), CountedOf(axis, filled), named));
+      source.name(), axis.Counted(filled), named));
 }
 
-}  // namespace thimble::train
+}  // namespace train
+}  // namespace thimble
