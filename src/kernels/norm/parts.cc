@@ -118,11 +118,11 @@ void MomentsPlanes(const BatchNormShape& shape, int64_t images,
         PieceMerger merger;
         ForPieces(shape, images, first, last,
                   [&](int64_t c, int64_t at, size_t n) HWY_ATTR {
-                    const float* piece =
-                        Staged(x, at, static_cast<int64_t>(n), line);
+                    const auto count = static_cast<int64_t>(n);
+                    const float* piece = Staged(x, at, count, line);
                     merger.Add(n, piece, moments[c - first]);
-                    if (piece == line)
-                      merger.Flush();  // before it is written again
+                    // Before the line is written again.
+                    if (piece == line) merger.Flush();
                   });
         merger.Flush();
         for (int64_t c = first; c < last; ++c) {
