@@ -19,7 +19,8 @@ namespace thimble::bench {
 // What no implementation can do without.
 struct Work {
   double flops = 0;
-  double exps = 0;     // values of exp, or of functions that are made of one
+  double exps = 0;     // values of exp, or of a sigmoid, which is made of one
+  double tanhs = 0;    // values of tanh
   double read = 0;     // bytes
   double written = 0;  // bytes
   double tensors = 0;  // bytes of all of them; decides in which cache they are

@@ -84,11 +84,12 @@ std::vector<Case> LstmCases(ThreadPool* pool) {
       // Forward: z and c in; h, c and gates out; three sigmoids and two tanhs.
       // Backward: gates, c and two gradients in; those of z and c out; one
       // tanh.
-      const Work work = forward ? Work{.exps = 5 * n,
+      const Work work = forward ? Work{.exps = 3 * n,
+                                       .tanhs = 2 * n,
                                        .read = 20 * n,
                                        .written = 24 * n,
                                        .tensors = 44 * n}
-                                : Work{.exps = n,
+                                : Work{.tanhs = n,
                                        .read = 28 * n,
                                        .written = 20 * n,
                                        .tensors = 48 * n};

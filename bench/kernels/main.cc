@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "exp_rate.h"
 #include "fma_peak.h"
+#include "function_rate.h"
 #include "kernels/cases.h"
 #include "kernels/options.h"
 #include "kernels/table.h"
@@ -108,8 +108,11 @@ void Register(const std::vector<Case>& cases, const Options& options,
       });
     }
   }
-  add(kExpBound,
-      [=](benchmark::State& state) { TimeBound(state, ExpRun(pool)); });
+  for (const Function function : {Function::kExp, Function::kTanh}) {
+    add(BoundName(function), [=](benchmark::State& state) {
+      TimeBound(state, FunctionRun(function, pool));
+    });
+  }
   for (const Case& c : cases) {
     for (size_t i = 0; i < c.sides.size(); ++i) {
       add(SideName(c, c.sides[i].name),
@@ -171,9 +174,7 @@ int Main(int argc, char** argv) {
   Register(cases, options, pool->get());
   const double peak =
       MeasureFmaPeak(options.quick ? 0.1 : 0.5) * options.threads;
-  Table table(cases, {.threads = options.threads,
-                      .fma_peak = peak,
-                      .exps = ExpRun(pool->get()).exps()});
+  Table table(cases, {.threads = options.threads, .fma_peak = peak});
   benchmark::RunSpecifiedBenchmarks(&table);
   return table.failed() ? 1 : 0;
 }

@@ -65,11 +65,11 @@ std::vector<Case> ShortcutCases(ThreadPool* pool) {
                                .out_channels = n[4],
                                .stride = n[5]};
       const int64_t images = n[0];
-      // Of each row that is sampled, whole cache lines are read.
+      // All of x: between the rows that are sampled lie one or two cache lines
+      // each, which memory gives as well.
       const int64_t shared = std::min(s.in_channels, s.out_channels);
-      const auto x = static_cast<double>(
-          4 * images * shared *
-          (forward ? s.out_height() * s.width : s.height * s.width));
+      const auto x =
+          static_cast<double>(4 * images * shared * s.height * s.width);
       const auto y =
           static_cast<double>(4 * images * (forward ? s.out_channels : shared) *
                               s.out_height() * s.out_width());

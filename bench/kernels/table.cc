@@ -34,6 +34,10 @@ std::string BoundName(Traffic traffic, size_t bytes) {
   return fmt::format("bound {} {} KiB", name, bytes / 1024);
 }
 
+std::string BoundName(Function function) {
+  return function == Function::kExp ? "bound exp" : "bound tanh";
+}
+
 std::string SideName(const Case& c, const std::string& side) {
   return c.Name() + " / " + side;
 }
@@ -65,9 +69,11 @@ void Table::PrintBounds() const {
              machine_.threads == 1 ? "" : "s",
              kernels::TargetName(kernels::ActiveTarget()));
   fmt::print(
-      "FMA peak {:.1f} GFLOP/s, exp {:.2f} G/s; memory in GB/s, by size "
-      "of the buffer:\n",
-      machine_.fma_peak, ExpsPerSecond() * 1e-9);
+      "FMA peak {:.1f} GFLOP/s; exp {:.2f} and tanh {:.2f} values/ns; memory "
+      "in "
+      "GB/s, by size of the buffer:\n",
+      machine_.fma_peak, ValuesPerSecond(Function::kExp) * 1e-9,
+      ValuesPerSecond(Function::kTanh) * 1e-9);
   fmt::print("{:>12} {:>8} {:>8} {:>8}\n", "KiB", "read", "write", "copy");
   for (const size_t bytes : kTrafficBytes) {
     fmt::print("{:>12}", bytes / 1024);
@@ -79,9 +85,10 @@ void Table::PrintBounds() const {
   }
 }
 
-double Table::ExpsPerSecond() const {
-  const auto at = measured_.find(kExpBound);
-  return at == measured_.end() ? 0 : machine_.exps / at->second.seconds;
+double Table::ValuesPerSecond(Function function) const {
+  const auto at = measured_.find(BoundName(function));
+  if (at == measured_.end()) return 0;
+  return FunctionRun::Values(machine_.threads) / at->second.seconds;
 }
 
 double Table::BytesPerSecond(Traffic traffic, double tensors) const {
@@ -109,9 +116,11 @@ double Table::MemorySeconds(const Work& work) const {
 }
 
 Table::Measured Table::BoundOf(const Work& work) const {
+  const double functions = Ratio(work.exps, ValuesPerSecond(Function::kExp)) +
+                           Ratio(work.tanhs, ValuesPerSecond(Function::kTanh));
   return std::max({Measured{MemorySeconds(work), "memory"},
                    Measured{work.flops / (machine_.fma_peak * 1e9), "FMA"},
-                   Measured{Ratio(work.exps, ExpsPerSecond()), "exp"}},
+                   Measured{functions, "exp"}},
                   [](const Measured& a, const Measured& b) {
                     return a.seconds < b.seconds;
                   });

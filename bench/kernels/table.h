@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "function_rate.h"
 #include "kernels/cases.h"
 #include "memory_traffic.h"
 
@@ -28,8 +29,8 @@ inline constexpr auto kTrafficBytes = [] {
 }();
 
 // Names of benchmarks: of bounds, and of a side of a case.
-inline constexpr char kExpBound[] = "bound exp";
 std::string BoundName(Traffic traffic, size_t bytes);
+std::string BoundName(Function function);
 std::string SideName(const Case& c, const std::string& side);
 
 // How the error of a benchmark begins where a peer has no such kernel, which is
@@ -45,7 +46,6 @@ class Table final : public benchmark::BenchmarkReporter {
   struct Machine {
     int threads;
     double fma_peak;  // GFLOP/s of all threads
-    double exps;      // of one run of kExpBound
   };
 
   Table(std::vector<Case> cases, const Machine& machine)
@@ -71,7 +71,7 @@ class Table final : public benchmark::BenchmarkReporter {
   Measured BoundOf(const Work& work) const;
   double MemorySeconds(const Work& work) const;
   double BytesPerSecond(Traffic traffic, double tensors) const;
-  double ExpsPerSecond() const;
+  double ValuesPerSecond(Function function) const;
 
   std::vector<Case> cases_;
   Machine machine_;

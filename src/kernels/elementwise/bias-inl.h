@@ -64,54 +64,46 @@ float SumChannel(size_t images, size_t stride, size_t n, const float* x) {
   return total;
 }
 
-// kVectors neighbouring vectors of channels, summed beside each other.
-template <size_t kVectors>
-HWY_INLINE void SumColumns(size_t images, size_t stride, const float* x,
-                           const float* addend, float* sums) {
+// sums += kRows rows of n channels, in index order.
+template <size_t kRows>
+HWY_INLINE void AddRows(size_t n, size_t stride, const float* x, float* sums) {
   const D d;
   const size_t lanes = hn::Lanes(d);
-  V sum[kVectors];
-  THIMBLE_UNROLL
-  for (size_t v = 0; v < kVectors; ++v) sum[v] = hn::Zero(d);
-  for (size_t i = 0; i < images; ++i) {
+  size_t c = 0;
+  for (; c + lanes <= n; c += lanes) {
+    V sum = hn::LoadU(d, sums + c);
     THIMBLE_UNROLL
-    for (size_t v = 0; v < kVectors; ++v) {
-      sum[v] = hn::Add(sum[v], hn::LoadU(d, x + i * stride + v * lanes));
+    for (size_t r = 0; r < kRows; ++r) {
+      sum = hn::Add(sum, hn::LoadU(d, x + r * stride + c));
     }
+    hn::StoreU(sum, d, sums + c);
   }
-  THIMBLE_UNROLL
-  for (size_t v = 0; v < kVectors; ++v) {
-    if (addend != nullptr) {
-      sum[v] = hn::Add(hn::LoadU(d, addend + v * lanes), sum[v]);
-    }
-    hn::StoreU(sum[v], d, sums + v * lanes);
+  for (; c < n; ++c) {
+    float sum = sums[c];
+    for (size_t r = 0; r < kRows; ++r) sum += x[r * stride + c];
+    sums[c] = sum;
   }
 }
 
-// Rows of one pixel: n channels of every image, lanes over channels. `addend`
-// may be null.
+// Rows of one pixel: n channels of every image, lanes over channels. Sums of
+// kColumns channels stay in the cache while whole stretches of rows go by.
+// `addend` may be null.
 void SumRows(size_t images, size_t stride, size_t n, const float* x,
              const float* addend, float* sums) {
-  constexpr size_t kVectors = 4;
-  const D d;
-  const size_t lanes = hn::Lanes(d);
-  const auto addend_at = [&](size_t c) {
-    return addend == nullptr ? nullptr : addend + c;
-  };
-  size_t c = 0;
-  for (; c + kVectors * lanes <= n; c += kVectors * lanes) {
-    SumColumns<kVectors>(images, stride, x + c, addend_at(c), sums + c);
+  constexpr size_t kColumns = 512;
+  constexpr size_t kRows = 4;
+  for (size_t c = 0; c < n; c += kColumns) {
+    HWY_ALIGN float part[kColumns] = {};
+    const size_t count = HWY_MIN(n - c, kColumns);
+    size_t i = 0;
+    for (; i + kRows <= images; i += kRows) {
+      AddRows<kRows>(count, stride, x + i * stride + c, part);
+    }
+    for (; i < images; ++i) AddRows<1>(count, stride, x + i * stride + c, part);
+    for (size_t k = 0; k < count; ++k) {
+      sums[c + k] = addend == nullptr ? part[k] : addend[c + k] + part[k];
+    }
   }
-  for (; c + lanes <= n; c += lanes) {
-    SumColumns<1>(images, stride, x + c, addend_at(c), sums + c);
-  }
-  if (c == n) return;
-  V sum = hn::Zero(d);
-  for (size_t i = 0; i < images; ++i) {
-    sum = hn::Add(sum, LoadFirst(d, x + i * stride + c, n - c));
-  }
-  if (addend != nullptr) sum = hn::Add(LoadFirst(d, addend + c, n - c), sum);
-  StoreFirst(sum, d, sums + c, n - c);
 }
 
 }  // namespace HWY_NAMESPACE

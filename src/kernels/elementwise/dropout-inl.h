@@ -27,34 +27,64 @@ using DMask = hn::CappedTag<float, kDropoutBlocks>;
 using DBits = hn::RebindToUnsigned<DMask>;
 using VBits = hn::Vec<DBits>;
 
-// Both halves of the 64-bit products.
-HWY_INLINE void MulWide(VBits a, VBits m, VBits& high, VBits& low) {
-  const DBits d;
-  const hn::Repartition<uint64_t, DBits> d64;
-  const auto even = hn::MulEven(a, m);
-  const auto odd =
-      hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, a))), m);
-  high = hn::OddEven(hn::BitCast(d, odd),
-                     hn::BitCast(d, hn::ShiftRight<32>(even)));
-  low =
-      hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even));
-}
+// The keys of the ten rounds.
+struct PhiloxKeys {
+  static constexpr size_t kRounds = 10;
+
+  explicit PhiloxKeys(uint64_t seed) {
+    auto low = static_cast<uint32_t>(seed);
+    auto high = static_cast<uint32_t>(seed >> 32);
+    for (size_t round = 0; round < kRounds; ++round) {
+      k0[round] = low;
+      k1[round] = high;
+      low += 0x9E3779B9u;
+      high += 0xBB67AE85u;
+    }
+  }
+  uint32_t k0[kRounds];
+  uint32_t k1[kRounds];
+};
+
+// Every other counter, in the lower halves of 64 bits, where products are made.
+// What the upper halves hold is of no account: a product reads the lower ones,
+// and xor keeps the halves apart.
+struct PhiloxHalf {
+  VBits c[4];
+
+  HWY_INLINE void Round(VBits k0, VBits k1) {
+    const DBits d;
+    const hn::Repartition<uint64_t, DBits> d64;
+    const auto p0 = hn::MulEven(c[0], hn::Set(d, 0xD2511F53u));
+    const auto p1 = hn::MulEven(c[2], hn::Set(d, 0xCD9E8D57u));
+    const VBits high0 =
+        hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, p0)));
+    const VBits high1 =
+        hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, p1)));
+    c[0] = hn::Xor(hn::Xor(high1, c[1]), k0);
+    c[1] = hn::BitCast(d, p1);
+    c[2] = hn::Xor(hn::Xor(high0, c[3]), k1);
+    c[3] = hn::BitCast(d, p0);
+  }
+};
 
 // As thimble::Philox4x32, one counter per lane; c becomes the four words.
-HWY_INLINE void PhiloxLanes(uint32_t k0, uint32_t k1, VBits (&c)[4]) {
+HWY_INLINE void PhiloxLanes(const PhiloxKeys& keys, VBits (&c)[4]) {
   const DBits d;
-  const VBits m0 = hn::Set(d, 0xD2511F53u);
-  const VBits m1 = hn::Set(d, 0xCD9E8D57u);
-  for (int round = 0; round < 10; ++round) {
-    VBits high0, low0, high1, low1;
-    MulWide(c[0], m0, high0, low0);
-    MulWide(c[2], m1, high1, low1);
-    c[0] = hn::Xor(hn::Xor(high1, c[1]), hn::Set(d, k0));
-    c[1] = low1;
-    c[2] = hn::Xor(hn::Xor(high0, c[3]), hn::Set(d, k1));
-    c[3] = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+  const hn::Repartition<uint64_t, DBits> d64;
+  PhiloxHalf even, odd;
+  for (size_t w = 0; w < 4; ++w) {
+    even.c[w] = c[w];
+    odd.c[w] = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, c[w])));
+  }
+  for (size_t round = 0; round < PhiloxKeys::kRounds; ++round) {
+    const VBits k0 = hn::Set(d, keys.k0[round]);
+    const VBits k1 = hn::Set(d, keys.k1[round]);
+    even.Round(k0, k1);
+    odd.Round(k0, k1);
+  }
+  for (size_t w = 0; w < 4; ++w) {
+    const auto upper = hn::ShiftLeft<32>(hn::BitCast(d64, odd.c[w]));
+    c[w] = hn::OddEven(hn::BitCast(d, upper), even.c[w]);
   }
 }
 
@@ -70,8 +100,9 @@ HWY_INLINE hn::Vec<DMask> DropLanes(VBits bits, hn::Vec<DMask> rate,
 }
 
 // One group of an image: its first n <= kDropoutGroup elements are there.
-void DropoutGroupOf(const DropoutMask& mask, uint32_t first_block, size_t n,
-                    const float* x, float* y) {
+HWY_INLINE void DropoutGroupOf(const DropoutMask& mask, const PhiloxKeys& keys,
+                               uint32_t first_block, size_t n, const float* x,
+                               float* y) {
   const DMask d;
   const DBits du;
   const size_t lanes = hn::Lanes(d);
@@ -82,8 +113,7 @@ void DropoutGroupOf(const DropoutMask& mask, uint32_t first_block, size_t n,
                      hn::Set(du, static_cast<uint32_t>(mask.step)),
                      hn::Set(du, static_cast<uint32_t>(mask.step >> 32)),
                      hn::Set(du, mask.stream)};
-    PhiloxLanes(static_cast<uint32_t>(mask.seed),
-                static_cast<uint32_t>(mask.seed >> 32), bits);
+    PhiloxLanes(keys, bits);
     for (size_t word = 0; word < 4; ++word) {
       const size_t at = word * kDropoutBlocks + lane;
       if (at >= n) break;
@@ -97,6 +127,23 @@ void DropoutGroupOf(const DropoutMask& mask, uint32_t first_block, size_t n,
             y + at, count);
       }
     }
+  }
+}
+
+// Groups [begin, end) of images of `elements` each, counted over all of them.
+void DropoutGroups(int64_t begin, int64_t end, int64_t elements,
+                   const DropoutMask& mask, const float* x, float* y) {
+  constexpr auto kGroup = static_cast<int64_t>(kDropoutGroup);
+  const int64_t groups = (elements + kGroup - 1) / kGroup;
+  const PhiloxKeys keys(mask.seed);
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t first = unit % groups * kGroup;
+    const int64_t block =
+        (mask.first * groups + unit) * static_cast<int64_t>(kDropoutBlocks);
+    const int64_t at = unit / groups * elements + first;
+    DropoutGroupOf(mask, keys, static_cast<uint32_t>(block),
+                   static_cast<size_t>(HWY_MIN(kGroup, elements - first)),
+                   x + at, y + at);
   }
 }
 

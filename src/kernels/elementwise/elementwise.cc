@@ -236,22 +236,13 @@ void Dropout(int64_t images, int64_t elements, const DropoutMask& mask,
              ConstTensor x, Tensor y, const KernelContext& context) {
   const float* x_f32 = x.f32();
   float* y_f32 = y.f32();
-  const auto run = THIMBLE_DISPATCH(DropoutGroupOf).Get();
+  const auto run = THIMBLE_DISPATCH(DropoutGroups).Get();
   constexpr auto kGroup = static_cast<int64_t>(kDropoutGroup);
   const int64_t groups = (elements + kGroup - 1) / kGroup;
-  context.pool->ParallelFor(
-      images * groups, [&](int64_t begin, int64_t end, int) {
-        for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t image = unit / groups;
-          const int64_t first = unit % groups * kGroup;
-          const int64_t block = (mask.first * groups + unit) *
-                                static_cast<int64_t>(kDropoutBlocks);
-          const int64_t at = image * elements + first;
-          run(mask, static_cast<uint32_t>(block),
-              static_cast<size_t>(std::min(kGroup, elements - first)),
-              x_f32 + at, y_f32 + at);
-        }
-      });
+  context.pool->ParallelFor(images * groups,
+                            [&](int64_t begin, int64_t end, int) {
+                              run(begin, end, elements, mask, x_f32, y_f32);
+                            });
 }
 
 void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,

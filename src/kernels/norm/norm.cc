@@ -27,32 +27,25 @@ using Narrow = hn::Rebind<float, Wide>;
 
 // ---- Planes
 
-// Calls visit(offset, count) for each piece of channel c, images in order.
-template <typename F>
-HWY_INLINE void ForPieces(const BatchNormShape& shape, int64_t images,
-                          int64_t c, const F& visit) {
-  for (int64_t i = 0; i < images; ++i) {
-    const int64_t plane = (i * shape.channels + c) * shape.pixels;
-    for (int64_t p = 0; p < shape.pixels; p += kBatchNormPiece) {
-      const int64_t n = HWY_MIN(kBatchNormPiece, shape.pixels - p);
-      visit(plane + p, static_cast<size_t>(n));
-    }
-  }
-}
-
-// out[i] = f(x[i], g[i]) over [0, n); out may be x or g.
+// out[i] = f(x[i], g[i]) over [0, n); out may be x or g. The last elements are
+// those of a whole vector, which is read before anything is written: masked
+// stores are slow.
 template <typename F>
 HWY_INLINE void MapPiece(size_t n, const float* x, const float* g, float* out,
                          const F& f) {
   const D d;
   const size_t lanes = hn::Lanes(d);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
+  if (n < lanes) {
+    const V v = LoadFirst(d, x, n);
+    StoreFirst(f(v, LoadFirst(d, g, n)), d, out, n);
+    return;
+  }
+  const size_t last = n - lanes;
+  const V at_last = f(hn::LoadU(d, x + last), hn::LoadU(d, g + last));
+  for (size_t i = 0; i < last; i += lanes) {
     hn::StoreU(f(hn::LoadU(d, x + i), hn::LoadU(d, g + i)), d, out + i);
   }
-  if (i == n) return;
-  const V last = LoadFirst(d, x + i, n - i);
-  StoreFirst(f(last, LoadFirst(d, g + i, n - i)), d, out + i, n - i);
+  hn::StoreU(at_last, d, out + last);
 }
 
 void ApplyPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
@@ -60,32 +53,76 @@ void ApplyPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
                  const float* mean, const float* variance, float* y,
                  int64_t begin, int64_t end) {
   const D d;
-  for (int64_t c = begin; c < end; ++c) {
-    const norm::Coefficients k =
-        norm::CoefficientsOf(epsilon, mean[c], variance[c], gamma[c], beta[c]);
-    const V scale = hn::Set(d, k.scale);
-    const V shift = hn::Set(d, k.shift);
-    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
-      MapPiece(n, x + at, x + at, y + at,
-               [&](V v, V) HWY_ATTR { return hn::MulAdd(v, scale, shift); });
-    });
-  }
+  ForChannelsTogether(
+      shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
+        norm::Coefficients coefficients[kMostChannels];
+        for (int64_t c = first; c < last; ++c) {
+          coefficients[c - first] = norm::CoefficientsOf(
+              epsilon, mean[c], variance[c], gamma[c], beta[c]);
+        }
+        ForPieces(shape, images, first, last,
+                  [&](int64_t c, int64_t at, size_t n) HWY_ATTR {
+                    const V scale = hn::Set(d, coefficients[c - first].scale);
+                    const V shift = hn::Set(d, coefficients[c - first].shift);
+                    MapPiece(n, x + at, x + at, y + at, [&](V v, V) HWY_ATTR {
+                      return hn::MulAdd(v, scale, shift);
+                    });
+                  });
+      });
 }
 
 void TrainPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
                  const float* x, const float* gamma, const float* beta,
                  float* y, float* mean, float* variance, int64_t begin,
                  int64_t end) {
-  for (int64_t c = begin; c < end; ++c) {
-    Moments moments;
-    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
-      MergePiece(n, x + at, moments);
-    });
-    mean[c] = static_cast<float>(moments.mean);
-    variance[c] = static_cast<float>(moments.m2 / moments.count);
-    ApplyPlanes(shape, images, epsilon, x, gamma, beta, mean, variance, y, c,
-                c + 1);
-  }
+  ForChannelsTogether(
+      shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
+        Moments moments[kMostChannels];
+        PieceMerger merger;
+        ForPieces(shape, images, first, last,
+                  [&](int64_t c, int64_t at, size_t n)
+                      HWY_ATTR { merger.Add(n, x + at, moments[c - first]); });
+        merger.Flush();
+        for (int64_t c = first; c < last; ++c) {
+          moments[c - first].Store(mean[c], variance[c]);
+        }
+        ApplyPlanes(shape, images, epsilon, x, gamma, beta, mean, variance, y,
+                    first, last);
+      });
+}
+
+// What is left of a channel's gradient when its sums are known:
+// factor (g − Σg/m − (x − mean) inverse² Σg(x − mean)/m), m = count.
+struct GradLine {
+  float of_g, offset, of_x, center;
+
+  GradLine() = default;
+  GradLine(double factor, double inverse, const TwoSums& sums, double count,
+           float mean)
+      : of_g(static_cast<float>(factor)),
+        offset(static_cast<float>(-factor * sums.first / count)),
+        of_x(static_cast<float>(factor * inverse * inverse * sums.second /
+                                count)),
+        center(mean) {}
+};
+
+// Σ g and Σ g (x − mean) of channels [first, last), in sums[0] on.
+HWY_INLINE void SumGrads(const BatchNormShape& shape, int64_t images,
+                         const float* x, const float* mean, const float* grad_y,
+                         int64_t first, int64_t last, TwoSums* sums) {
+  const D d;
+  ForPieces(shape, images, first, last,
+            [&](int64_t c, int64_t at, size_t n) HWY_ATTR {
+              const V center = hn::Set(d, mean[c]);
+              const TwoSums part =
+                  SumPiece(n, x + at, grad_y + at, mean[c],
+                           [&](V v, V g, V& a, V& b) HWY_ATTR {
+                             a = hn::Add(a, g);
+                             b = hn::MulAdd(g, hn::Sub(v, center), b);
+                           });
+              sums[c - first].first += part.first;
+              sums[c - first].second += part.second;
+            });
 }
 
 void GradPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
@@ -95,39 +132,38 @@ void GradPlanes(const BatchNormShape& shape, int64_t images, float epsilon,
                 int64_t begin, int64_t end) {
   const D d;
   const auto count = static_cast<double>(images * shape.pixels);
-  for (int64_t c = begin; c < end; ++c) {
-    const V center = hn::Set(d, mean[c]);
-    TwoSums sums;  // Σ g and Σ g (x − mean)
-    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
-      const TwoSums part = SumPiece(n, x + at, grad_y + at, mean[c],
-                                    [&](V v, V g, V& a, V& b) HWY_ATTR {
-                                      a = hn::Add(a, g);
-                                      b = hn::MulAdd(g, hn::Sub(v, center), b);
-                                    });
-      sums.first += part.first;
-      sums.second += part.second;
-    });
-    const double inverse =
-        1.0 / std::sqrt(static_cast<double>(variance[c]) + epsilon);
-    const double old_beta = accumulate ? grad_beta[c] : 0.0;
-    const double old_gamma = accumulate ? grad_gamma[c] : 0.0;
-    grad_beta[c] = static_cast<float>(old_beta + sums.first);
-    grad_gamma[c] = static_cast<float>(old_gamma + sums.second * inverse);
-    if (grad_x == nullptr) continue;
-    // factor (g − Σg/m − (x − mean) inverse² Σg(x − mean)/m)
-    const double factor = gamma[c] * inverse;
-    const double slope = factor * inverse * inverse * sums.second / count;
-    const V of_g = hn::Set(d, static_cast<float>(factor));
-    const V offset =
-        hn::Set(d, static_cast<float>(-factor * sums.first / count));
-    const V of_x = hn::Set(d, static_cast<float>(slope));
-    ForPieces(shape, images, c, [&](int64_t at, size_t n) HWY_ATTR {
-      MapPiece(n, x + at, grad_y + at, grad_x + at, [&](V v, V g) HWY_ATTR {
-        const V base = hn::MulAdd(g, of_g, offset);
-        return hn::NegMulAdd(hn::Sub(v, center), of_x, base);
+  ForChannelsTogether(
+      shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
+        TwoSums sums[kMostChannels];
+        GradLine lines[kMostChannels];
+        SumGrads(shape, images, x, mean, grad_y, first, last, sums);
+        for (int64_t c = first; c < last; ++c) {
+          const TwoSums& sum = sums[c - first];
+          const double inverse =
+              1.0 / std::sqrt(static_cast<double>(variance[c]) + epsilon);
+          const double old_beta = accumulate ? grad_beta[c] : 0.0;
+          const double old_gamma = accumulate ? grad_gamma[c] : 0.0;
+          grad_beta[c] = static_cast<float>(old_beta + sum.first);
+          grad_gamma[c] = static_cast<float>(old_gamma + sum.second * inverse);
+          lines[c - first] =
+              GradLine(gamma[c] * inverse, inverse, sum, count, mean[c]);
+        }
+        if (grad_x == nullptr) return;
+        ForPieces(shape, images, first, last,
+                  [&](int64_t c, int64_t at, size_t n) HWY_ATTR {
+                    const GradLine& line = lines[c - first];
+                    const V of_g = hn::Set(d, line.of_g);
+                    const V offset = hn::Set(d, line.offset);
+                    const V of_x = hn::Set(d, line.of_x);
+                    const V center = hn::Set(d, line.center);
+                    MapPiece(n, x + at, grad_y + at, grad_x + at,
+                             [&](V v, V g) HWY_ATTR {
+                               return hn::NegMulAdd(
+                                   hn::Sub(v, center), of_x,
+                                   hn::MulAdd(g, of_g, offset));
+                             });
+                  });
       });
-    });
-  }
 }
 
 // ---- Rows of features

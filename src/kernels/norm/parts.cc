@@ -39,29 +39,29 @@ HWY_INLINE const float* Staged(const ConstTensor& tensor, int64_t offset,
 bool IsF32(const ConstTensor& tensor) { return tensor.dtype() == DType::kF32; }
 
 // n elements that are all stored as f32, in one pass. `residual` may be null;
-// grad_x may be any of the others.
+// grad_x may be any of the others. The last elements are those of a whole
+// vector, which is read before anything is written: masked stores are slow.
 HWY_INLINE void GradRestOfF32(int64_t n, const NormGradRest& rest,
                               const float* d, const float* x,
                               const float* residual, float* grad_x) {
   const D df;
   const int64_t lanes = LaneCount();
-  int64_t i = 0;
-  if (residual == nullptr) {
-    for (; i + lanes <= n; i += lanes) {
-      const V v = rest.At(hn::LoadU(df, d + i), hn::LoadU(df, x + i));
-      hn::StoreU(v, df, grad_x + i);
-    }
-  } else {
-    for (; i + lanes <= n; i += lanes) {
-      const V v = rest.At(hn::LoadU(df, d + i), hn::LoadU(df, x + i));
-      hn::StoreU(hn::Add(v, hn::LoadU(df, residual + i)), df, grad_x + i);
-    }
+  const auto at = [&](int64_t i) HWY_ATTR {
+    const V v = rest.At(hn::LoadU(df, d + i), hn::LoadU(df, x + i));
+    return residual == nullptr ? v : hn::Add(v, hn::LoadU(df, residual + i));
+  };
+  if (n < lanes) {
+    const auto few = static_cast<size_t>(n);
+    V v = rest.At(LoadFirst(df, d, few), LoadFirst(df, x, few));
+    if (residual != nullptr) v = hn::Add(v, LoadFirst(df, residual, few));
+    StoreFirst(v, df, grad_x, few);
+    return;
   }
-  if (i == n) return;
-  const auto left = static_cast<size_t>(n - i);
-  V v = rest.At(LoadFirst(df, d + i, left), LoadFirst(df, x + i, left));
-  if (residual != nullptr) v = hn::Add(v, LoadFirst(df, residual + i, left));
-  StoreFirst(v, df, grad_x + i, left);
+  const V at_last = at(n - lanes);
+  for (int64_t i = 0; i < n - lanes; i += lanes) {
+    hn::StoreU(at(i), df, grad_x + i);
+  }
+  hn::StoreU(at_last, df, grad_x + n - lanes);
 }
 
 // One plane of channel c, at element `at`.
@@ -111,19 +111,24 @@ void GradRestPlanes(const BatchNormShape& shape, int64_t images,
 void MomentsPlanes(const BatchNormShape& shape, int64_t images,
                    const ConstTensor& x, float* mean, float* variance,
                    int64_t begin, int64_t end) {
-  HWY_ALIGN float line[kBatchNormPiece];
-  for (int64_t c = begin; c < end; ++c) {
-    Moments moments;
-    for (int64_t i = 0; i < images; ++i) {
-      const int64_t at = (i * shape.channels + c) * shape.pixels;
-      for (int64_t p = 0; p < shape.pixels; p += kBatchNormPiece) {
-        const int64_t n = HWY_MIN(kBatchNormPiece, shape.pixels - p);
-        MergePiece(static_cast<size_t>(n), Staged(x, at + p, n, line), moments);
-      }
-    }
-    mean[c] = static_cast<float>(moments.mean);
-    variance[c] = static_cast<float>(moments.m2 / moments.count);
-  }
+  ForChannelsTogether(
+      shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
+        HWY_ALIGN float line[kBatchNormPiece];
+        Moments moments[kMostChannels];
+        PieceMerger merger;
+        ForPieces(shape, images, first, last,
+                  [&](int64_t c, int64_t at, size_t n) HWY_ATTR {
+                    const auto count = static_cast<int64_t>(n);
+                    const float* piece = Staged(x, at, count, line);
+                    merger.Add(n, piece, moments[c - first]);
+                    // Before the line is written again.
+                    if (piece == line) merger.Flush();
+                  });
+        merger.Flush();
+        for (int64_t c = first; c < last; ++c) {
+          moments[c - first].Store(mean[c], variance[c]);
+        }
+      });
 }
 
 }  // namespace

@@ -34,12 +34,23 @@ HWY_INLINE V LoadLogits(const float* x, size_t n) {
 }
 
 HWY_INLINE float LargestOf(size_t n, const float* x) {
+  constexpr size_t kChains = 4;
   const D d;
   const size_t lanes = hn::Lanes(d);
   V best = LoadLogits(x, n);
-  for (size_t i = lanes; i < n; i += lanes) {
-    best = hn::Max(best, LoadLogits(x + i, n - i));
+  size_t i = lanes;
+  if (n >= 2 * kChains * lanes) {
+    V chains[kChains] = {best, best, best, best};
+    for (; i + kChains * lanes <= n; i += kChains * lanes) {
+      THIMBLE_UNROLL
+      for (size_t k = 0; k < kChains; ++k) {
+        chains[k] = hn::Max(chains[k], hn::LoadU(d, x + i + k * lanes));
+      }
+    }
+    best =
+        hn::Max(hn::Max(chains[0], chains[1]), hn::Max(chains[2], chains[3]));
   }
+  for (; i < n; i += lanes) best = hn::Max(best, LoadLogits(x + i, n - i));
   return hn::GetLane(hn::MaxOfLanes(d, best));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "exp_rate.cc"
-#include "exp_rate.h"
+#define HWY_TARGET_INCLUDE "function_rate.cc"
+#include "function_rate.h"
 
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
@@ -27,6 +27,14 @@ void ExpAll(const float* from, int n, float* to) {
   }
 }
 
+void TanhAll(const float* from, int n, float* to) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int>(hn::Lanes(d));
+  for (int i = 0; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Tanh(d, hn::LoadU(d, from + i)), d, to + i);
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace thimble::bench
@@ -35,8 +43,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace thimble::bench {
 
-ExpRun::ExpRun(ThreadPool* pool)
-    : pool_(pool),
+FunctionRun::FunctionRun(Function function, ThreadPool* pool)
+    : function_(function),
+      pool_(pool),
       from_(static_cast<size_t>(kValues * pool->threads())),
       to_(from_.size()) {
   for (size_t i = 0; i < from_.size(); ++i) {
@@ -44,8 +53,10 @@ ExpRun::ExpRun(ThreadPool* pool)
   }
 }
 
-void ExpRun::Run() {
-  const auto run = THIMBLE_DISPATCH(ExpAll).Get();
+void FunctionRun::Run() {
+  const auto run = function_ == Function::kExp
+                       ? THIMBLE_DISPATCH(ExpAll).Get()
+                       : THIMBLE_DISPATCH(TanhAll).Get();
   pool_->ParallelFor(pool_->threads(), [&](int64_t begin, int64_t end, int) {
     for (int64_t share = begin; share < end; ++share) {
       for (int round = 0; round < kRounds; ++round) {
@@ -54,10 +65,6 @@ void ExpRun::Run() {
       }
     }
   });
-}
-
-double ExpRun::exps() const {
-  return static_cast<double>(kRounds) * static_cast<double>(from_.size());
 }
 
 }  // namespace thimble::bench
