@@ -179,7 +179,7 @@ TEST(Attributes, AreNamesAndValuesInTurn) {
       "stride 2, epsilon 1e-05, residual yes");
   EXPECT_EQ(ListAttributes("scale", std::vector<float>{0.5f, 1.0f}, "x",
                            ValueSpec{{8, 3}, DType::kF32, kBatchAxis}),
-            "scale [0.5, 1], x [8, 3] f32 of a batch");
+            "scale [0.5, 1], x [8, 3] f32 along axis 0");
   // Neighbours among floats differ.
   EXPECT_NE(ListAttributes("rate", 0.1f),
             ListAttributes("rate", std::nextafter(0.1f, 1.0f)));

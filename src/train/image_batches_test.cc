@@ -64,12 +64,17 @@ class Room {
  public:
   Room(const ImageSpec& spec, int64_t rows)
       : bytes_(static_cast<size_t>(spec.bytes())),
+        image_spec_{{rows, spec.channels, spec.height, spec.width},
+                    DType::kU8,
+                    kBatchAxis},
+        label_spec_{{rows}, DType::kI32, kBatchAxis},
         images(bytes_ * static_cast<size_t>(rows), 9),
         labels(static_cast<size_t>(rows), 9) {}
 
   std::vector<FeedBuffer> feeds() {
-    return {{"images", nullptr, std::as_writable_bytes(std::span(images))},
-            {"labels", nullptr, std::as_writable_bytes(std::span(labels))}};
+    return {
+        {"images", &image_spec_, std::as_writable_bytes(std::span(images))},
+        {"labels", &label_spec_, std::as_writable_bytes(std::span(labels))}};
   }
   Image ImageAt(int64_t row) const {
     const auto begin = images.begin() + row * static_cast<ptrdiff_t>(bytes_);
@@ -78,6 +83,7 @@ class Room {
 
  private:
   size_t bytes_;
+  ValueSpec image_spec_, label_spec_;
 
  public:
   Image images;
