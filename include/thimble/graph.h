@@ -154,6 +154,9 @@ struct Model {
   Graph graph;
   Ends ends;
   BuildOptions build_options;
+  // The same for models of the same layers, whatever their batch; empty where
+  // the graph was made by hand.
+  std::string fingerprint = {};
 
   // Along the first axis.
   int64_t batch() const { return graph.axes()[kBatchAxis.index()].capacity; }

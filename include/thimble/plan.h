@@ -140,8 +140,7 @@ class Plan {
   int64_t batch() const { return parts_.batch; }
   int64_t microbatch() const { return parts_.microbatch; }
   const BuildOptions& build_options() const { return parts_.build_options; }
-  // The same for models of the same layers, whatever their batch and the way in
-  // which they are planned.
+  // See Model::fingerprint.
   const std::string& model_fingerprint() const {
     return parts_.model_fingerprint;
   }

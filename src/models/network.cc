@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/utf8.h"
+#include "graph/fingerprint.h"
 #include "graph/op.h"
 #include "models/extents.h"
 #include "ops/add.h"
@@ -311,6 +312,7 @@ Result<Model> Network::Finish(ValueId logits) {
                  .outputs = {{"logits", logits}},
                  .loss = (*made)[0],
                  .metrics = {{"accuracy", (*made)[1]}}};
+  model_.fingerprint = Fingerprint(model_.graph);
   return std::move(model_);
 }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "graph/fingerprint.h"
 #include "planner/buffers.h"
 #include "planner/fuse.h"
 #include "planner/lives.h"
@@ -73,7 +72,7 @@ Plan AssemblePlan(const Model& whole, const PlanOptions& options,
   parts.batch = whole.batch();
   parts.microbatch = microbatch;
   parts.build_options = whole.build_options;
-  parts.model_fingerprint = Fingerprint(whole.graph);
+  parts.model_fingerprint = whole.fingerprint;
   const int64_t passes = parts.batch / parts.microbatch;
   Program& program = lowered.program;
   parts.schedule = MakeSchedule(program);
