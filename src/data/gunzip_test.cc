@@ -42,7 +42,7 @@ class GunzipFileTest : public testing::Test {
 };
 
 // Bytes that deflate cannot shrink.
-std::string Noise(size_t size) {
+std::string NoiseText(size_t size) {
   const RandomStream random(1, 2, 3);
   std::string bytes(size, '\0');
   for (size_t i = 0; i < size; ++i) {
@@ -53,7 +53,7 @@ std::string Noise(size_t size) {
 
 TEST_F(GunzipFileTest, RestoresFilesOfAnySize) {
   for (size_t size : {0, 1, 1000, 65535, 65536, 65537, 300000}) {
-    for (const std::string& bytes : {Noise(size), std::string(size, 'a')}) {
+    for (const std::string& bytes : {NoiseText(size), std::string(size, 'a')}) {
       const Status status = Unpack(Gzip(bytes), size);
       ASSERT_TRUE(status.ok()) << size << ": " << status.message();
       EXPECT_TRUE(ReadTestFile(target_) == bytes) << size;
@@ -63,9 +63,9 @@ TEST_F(GunzipFileTest, RestoresFilesOfAnySize) {
 
 TEST_F(GunzipFileTest, JoinsTheMembersOfAFile) {
   const Status status =
-      Unpack(Gzip("one ") + Gzip(Noise(70000)) + Gzip(" two"), 70008);
+      Unpack(Gzip("one ") + Gzip(NoiseText(70000)) + Gzip(" two"), 70008);
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_TRUE(ReadTestFile(target_) == "one " + Noise(70000) + " two");
+  EXPECT_TRUE(ReadTestFile(target_) == "one " + NoiseText(70000) + " two");
 }
 
 TEST_F(GunzipFileTest, RefusesWhatIsNotGzip) {
@@ -74,7 +74,7 @@ TEST_F(GunzipFileTest, RefusesWhatIsNotGzip) {
 }
 
 TEST_F(GunzipFileTest, RefusesEveryTruncation) {
-  const std::string packed = Gzip(Noise(100));
+  const std::string packed = Gzip(NoiseText(100));
   for (size_t size = 0; size < packed.size(); ++size) {
     ExpectRefused(packed.substr(0, size), 100, "cut short");
   }
@@ -163,7 +163,7 @@ TEST_F(GunzipFileTest, NamesATargetThatCannotBeWritten) {
 // A damaged file is refused, or its checksum still agrees and so must its
 // bytes.
 TEST_F(GunzipFileTest, SurvivesDamagedFiles) {
-  const std::string bytes = Noise(150) + std::string(150, 'b');
+  const std::string bytes = NoiseText(150) + std::string(150, 'b');
   const std::string packed = Gzip(bytes);
   int refused = 0;
   for (uint64_t round = 0; round < 3000; ++round) {

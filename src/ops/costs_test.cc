@@ -26,11 +26,10 @@
 #include "ops/reshape.h"
 #include "ops/shortcut.h"
 #include "ops/softmax_cross_entropy.h"
+#include "ops/test_specs.h"
 
 namespace thimble::ops {
 namespace {
-
-ValueSpec F32(const Shape& shape) { return {shape, DType::kF32, kBatchAxis}; }
 
 // An op with the shapes that it is asked about.
 struct Case {

@@ -29,16 +29,12 @@
 #include "ops/reshape.h"
 #include "ops/shortcut.h"
 #include "ops/softmax_cross_entropy.h"
+#include "ops/test_specs.h"
 
 namespace thimble::ops {
 namespace {
 
 using Shapes = std::vector<Shape>;
-
-ValueSpec F32(const Shape& shape) { return {shape, DType::kF32, kBatchAxis}; }
-ValueSpec F16(const Shape& shape) { return {shape, DType::kF16, kBatchAxis}; }
-ValueSpec U8(const Shape& shape) { return {shape, DType::kU8, kBatchAxis}; }
-ValueSpec I32(const Shape& shape) { return {shape, DType::kI32, kBatchAxis}; }
 
 // The shapes that a graph gives to the outputs.
 Shapes Made(const std::shared_ptr<const OpDef>& def,
