@@ -5,6 +5,7 @@
 
 #include "thimble/cpus.h"
 #include "thimble/model.h"
+#include "thimble/precision.h"
 #include "thimble/size.h"
 
 namespace thimble::cli {
@@ -19,10 +20,38 @@ std::string ModelList() {
   return text;
 }
 
-// Storage below f32 has its place in plans and logs, but no kernels.
-std::string CheckPrecision(const std::string& text) {
-  if (text == "f32") return {};
-  return "'" + text + "' cannot be had: only f32 is there so far";
+std::string CheckFloatType(const std::string& text) {
+  if (text.empty()) return CheckNotEmpty(text);
+  const auto dtype = ParseFloatType(text);
+  return dtype.ok() ? std::string() : dtype.status().message();
+}
+
+// REQUIRES: CheckFloatType is content.
+DType FloatType(const std::string& text, const std::string& otherwise) {
+  return *ParseFloatType(text.empty() ? otherwise : text);
+}
+
+void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
+  constexpr const char* kTypes = "f32|f16|bf16";
+  app.add_option("--precision", flags.precision,
+                 "What tensors are stored in (default f32). Arithmetic is f32 "
+                 "in any case; biases, batch norms' parameters and statistics "
+                 "are f32 always")
+      ->type_name(kTypes)
+      ->check(CheckFloatType);
+  app.add_option("--parameters", flags.parameters,
+                 "The same for weights alone (default: --precision)")
+      ->type_name(kTypes)
+      ->check(CheckFloatType);
+  app.add_option("--gradients", flags.gradients,
+                 "The same for weights' gradients alone (default: --precision)")
+      ->type_name(kTypes)
+      ->check(CheckFloatType);
+  app.add_option("--activations", flags.activations,
+                 "The same for activations and their gradients alone (default: "
+                 "--precision)")
+      ->type_name(kTypes)
+      ->check(CheckFloatType);
 }
 
 // A list of what --budget may change.
@@ -124,9 +153,7 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
              "Drops this share of values by chance in training, in [0, 1): "
              "before the last layer of mlp and cnn, between the "
              "convolutions of each block of wrn-D-K (default 0)");
-  app.add_option("--precision", flags.precision,
-                 "What tensors are stored in: f32, the only one so far")
-      ->check(CheckPrecision);
+  AddPrecisionFlags(app, flags);
   AddThreadsFlag(app, flags.threads);
   AddBudgetFlag(app, flags.budget);
   AddAllowFlags(app, flags);
@@ -218,6 +245,10 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   SgdOptions sgd = flags.optimizer;
   if (sgd.momentum == 0.0f) sgd.nesterov = false;
   options.optimizer = Sgd(sgd);
+  options.precision = {
+      .parameters = FloatType(flags.parameters, flags.precision),
+      .gradients = FloatType(flags.gradients, flags.precision),
+      .activations = FloatType(flags.activations, flags.precision)};
   options.threads = ThreadsOrDefault(flags.threads);
   options.budget = budget;
   options.recompute = flags.recompute;

@@ -24,6 +24,8 @@ struct PlanFlags {
   int64_t ghost_batch = 0;  // 0: none
   double dropout = 0;
   std::string precision = "f32";
+  // Empty: as `precision` says.
+  std::string parameters, gradients, activations;
   int threads = 0;  // 0: one per CPU
   std::string budget;
   std::string recompute;  // empty: auto with a budget, else none

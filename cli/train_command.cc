@@ -93,6 +93,9 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
   }
   rows.emplace_back(Printable(summary.axis) + "/s", Rate(summary.per_second));
   rows.emplace_back("steps", std::to_string(summary.steps));
+  if (summary.skipped > 0) {
+    rows.emplace_back("of them skipped", std::to_string(summary.skipped));
+  }
   rows.emplace_back("weights sha256", summary.weights_sha256.substr(0, 16));
   if (summary.resumed_step > 0) {
     const bool was_finished =
@@ -183,6 +186,14 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
                   "none, or crop-flip: shifted by up to 4 pixels with "
                   "reflection, and mirrored in half of the cases (default: "
                   "crop-flip for CIFAR-10, none for the others)")
+      ->check(CheckNotEmpty);
+  command
+      .add_option("--loss-scale", train.loss_scale,
+                  "By what the loss is multiplied so that f16 gradients do not "
+                  "vanish: dynamic (default where there are any), apex-2018, "
+                  "fairseq, none, or a power of two. A step whose gradients "
+                  "are infinite is skipped, and a dynamic scale halved")
+      ->type_name("RULE")
       ->check(CheckNotEmpty);
   AddWhole(command, "--seed", train.seed, {0, 9'999'999'999'999'999'999u},
            "Of weights, order and augmentation (default 1); same seed, same "

@@ -123,6 +123,7 @@ std::string WithOptions(std::string message) {
       {"Train with TrainOptions::out_dir", "`thimble train --out`"},
       {"Train with TrainOptions::resume", "`thimble train --resume`"},
       {"TrainOptions::learning_rate", "--lr"},
+      {"TrainOptions::loss_scale", "--loss-scale"},
       {"TrainOptions::out_dir", "--out"},
       {"TrainOptions::overwrite", "--overwrite"},
       {"TrainOptions::resume", "--resume"},

@@ -106,6 +106,10 @@ class Graph {
   const Value& value(ValueId id) const { return values_[id.i]; }
   const Op& op(OpId id) const { return ops_[id.i]; }
   void SetRole(ValueId id, Role role) { values_[id.i].role = role; }
+  // Where the kernels of all ops around it take it so.
+  void SetStorage(ValueId id, const Storage& storage) {
+    values_[id.i].spec.storage = storage;
+  }
 
   std::span<const Value> values() const { return values_; }
   std::span<const Op> ops() const { return ops_; }

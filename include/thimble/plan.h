@@ -17,6 +17,7 @@
 
 #include "thimble/graph.h"
 #include "thimble/optimizer.h"
+#include "thimble/precision.h"
 #include "thimble/status.h"
 
 namespace thimble {
@@ -28,6 +29,7 @@ const char* PhaseName(Phase phase);
 
 struct PlanOptions {
   std::shared_ptr<const Optimizer> optimizer = Sgd();  // never null
+  Precision precision;
   int threads = 1;
   // Images of one forward and backward pass; 0: the whole batch, which it must
   // divide. A step adds up the gradients of all its microbatches, then updates

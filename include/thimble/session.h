@@ -88,8 +88,18 @@ class Session {
   PassResult Differentiate(int64_t count) {
     return Differentiate({.first = 0, .count = count, .total = count});
   }
-  // Applies the gradients and commits running statistics, or does neither.
-  StepOutcome Update(float learning_rate);
+  // From the next part on, the loss's gradient is multiplied by `scale`, a power
+  // of two, which Update takes out again. Also has Update skip a step in which
+  // a parameter's gradient was infinite or no number.
+  void ScaleLoss(float scale);
+  // Applies the gradients and commits running statistics, or does neither. An
+  // optimizer may want to know the rate of the step after this one.
+  StepOutcome Update(float learning_rate, float next_learning_rate);
+  StepOutcome Update(float learning_rate) {
+    return Update(learning_rate, learning_rate);
+  }
+  // In place of Update: leaves all state as it is, and goes on.
+  StepOutcome Skip();
   // Both, for a step of one part.
   PassResult TrainStep(int64_t count, float learning_rate);
   // Forward with running statistics. REQUIRES: as for Differentiate.

@@ -34,6 +34,9 @@ struct StepEvent {
   int64_t steps_per_epoch = 0;
   double loss = 0;
   double learning_rate = 0;
+  double loss_scale = kNoNumber;  // NaN where there is none
+  // A gradient was infinite or no number: nothing was changed.
+  bool skipped = false;
   std::string_view axis;    // what is counted: "images"; the plan's own text
   double per_second = 0;    // of it, in this epoch so far
   double seconds_left = 0;  // of training; evaluation not counted
@@ -75,6 +78,12 @@ struct TrainOptions {
   // Or constant, or steps:0.5=0.2,… (from half of the run on 0.2 of the rate).
   std::string schedule = "cosine";
   int64_t warmup_steps = 0;
+  // By what the loss is multiplied so that gradients of 16 bits do not vanish.
+  // dynamic: by 65,536 at first, halved when a gradient becomes infinite, whose
+  // step is then skipped, and doubled after 2,000 steps without that; apex-2018
+  // and fairseq: the same with other constants; a power of two: always this;
+  // none. Empty: dynamic where activations or gradients are f16, else none.
+  std::string loss_scale;
   bool poison = false;  // see SessionOptions
   std::string out_dir;  // weights and checkpoint, at each epoch's end and on
                         // a stop; empty: nowhere
@@ -110,6 +119,7 @@ struct TrainSummary {
   double final_train_loss = kNoNumber;
   int64_t steps = 0;         // of the whole run, before a resume too
   int64_t resumed_step = 0;  // 0: started anew
+  int64_t skipped = 0;       // of the steps, see TrainOptions::loss_scale
   std::string weights_sha256;
   std::string weights_path;  // empty without out_dir
   bool stopped = false;      // by TrainOptions::stop

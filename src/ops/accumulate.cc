@@ -13,7 +13,7 @@ namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Accumulate::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad"}));
   ValueSpec sum = inputs[0];
   if (group_images_ > 0) {
     sum.shape = {inputs[0].shape[1]};

@@ -12,7 +12,7 @@ namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Add::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"a", "b"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"a", "b"}));
   if (inputs[0].shape != inputs[1].shape) {
     return Status::Usage(
         fmt::format("needs two values of one shape, got {} and {}",

@@ -54,8 +54,9 @@ void TrackMoments(ForwardContext& context, const BatchNormAttributes& norm,
 
 Result<std::vector<ValueSpec>> BatchNorm::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(
-      inputs, {"x", "gamma", "beta", "running_mean", "running_variance"}));
+  TH_RETURN_IF_ERROR(CheckFloats(
+      inputs, {"x", Vector("gamma"), Vector("beta"), Vector("running_mean"),
+               Vector("running_variance")}));
   const ValueSpec& x = inputs[kX];
   if (x.shape.rank() != 2 && x.shape.rank() != 4) {
     return Status::Usage(fmt::format(
@@ -116,22 +117,23 @@ RepeatForm BatchNormTrain::Repeat() const {
 
 Result<std::vector<ValueSpec>> BatchNormTrain::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "gamma", "beta"}));
+  TH_RETURN_IF_ERROR(
+      CheckFloats(inputs, {"x", Vector("gamma"), Vector("beta")}));
   const ValueSpec statistics = StatisticsSpec(inputs[kX].shape[1], groups_);
   return std::vector<ValueSpec>{inputs[kX], statistics, statistics};
 }
 
 Result<std::vector<ValueSpec>> BatchNormApply::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(
-      CheckF32(inputs, {"x", "gamma", "beta", "mean", "variance"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", Vector("gamma"), Vector("beta"),
+                                          Vector("mean"), Vector("variance")}));
   return std::vector<ValueSpec>{inputs[kX]};
 }
 
 Result<std::vector<ValueSpec>> BatchNormGrad::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(
-      CheckF32(inputs, {"x", "gamma", "mean", "variance", "grad_y"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", Vector("gamma"), Vector("mean"),
+                                          Vector("variance"), "grad_y"}));
   std::vector<ValueSpec> outputs = {PerChannel(inputs[kX]),
                                     PerChannel(inputs[kX])};
   if (with_grad_x_) outputs.push_back(inputs[kX]);
@@ -140,8 +142,9 @@ Result<std::vector<ValueSpec>> BatchNormGrad::Infer(
 
 Result<std::vector<ValueSpec>> BatchNormTrack::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(
-      inputs, {"mean", "variance", "running_mean", "running_variance"}));
+  TH_RETURN_IF_ERROR(CheckFloats(
+      inputs, {Vector("mean"), Vector("variance"), Vector("running_mean"),
+               Vector("running_variance")}));
   return std::vector<ValueSpec>{inputs[kRunningMean], inputs[kRunningVariance]};
 }
 

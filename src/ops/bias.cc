@@ -14,7 +14,7 @@ Result<std::vector<ValueSpec>> Bias::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[kX];
   const ValueSpec& bias = inputs[kBias];
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "bias"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", Vector("bias")}));
   if (x.shape.rank() < 2 || bias.shape.rank() != 1 ||
       x.shape[1] != bias.shape[0]) {
     return Status::Usage(fmt::format(
@@ -36,7 +36,7 @@ void Bias::Gradient(GradientContext& context) const {
 
 Result<std::vector<ValueSpec>> BiasGrad::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32}};
 }
 

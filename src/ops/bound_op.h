@@ -25,6 +25,11 @@ struct RunContext {
   // Not the first microbatch of the step: carried outputs are added to.
   bool accumulate = false;
   float learning_rate = 0.0f;
+  float loss_scale = 1.0f;  // what the loss's gradient is multiplied by
+  // Whether the executor is to say if a parameter's gradient is not finite.
+  bool look_at_gradients = false;
+  float gradient_scale = 1.0f;      // by which the update multiplies gradients
+  float next_learning_rate = 0.0f;  // of the step after this one
 
   // REQUIRES: axis.valid().
   const AxisPart& PartOf(AxisId axis) const { return axes[axis.index()]; }

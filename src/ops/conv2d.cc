@@ -32,7 +32,7 @@ kernels::Conv2dShape Conv2d::ShapeOf(const ValueSpec& x,
 
 Result<std::vector<ValueSpec>> Conv2d::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "w"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", "w"}));
   return ConvGeometry{stride_, padding_}.Infer(inputs[kX], inputs[kW]);
 }
 
@@ -67,7 +67,7 @@ Workspace Conv2d::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> Conv2dGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y", "w"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y", "w"}));
   return std::vector<ValueSpec>{x_};
 }
 
@@ -83,7 +83,7 @@ Workspace Conv2dGradInput::Scratch(std::span<const ValueSpec>,
 
 Result<std::vector<ValueSpec>> Conv2dGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "grad_y"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", "grad_y"}));
   return std::vector<ValueSpec>{w_};
 }
 

@@ -18,7 +18,7 @@ Result<std::vector<ValueSpec>> Dropout::Infer(
         fmt::format("the rate must be in [0, 1), got {}", rate_));
   }
   const ValueSpec& x = inputs[0];
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x"}));
   if (!x.axis.valid()) {
     return Status::Usage(
         fmt::format("needs values of a batch, got {}", x.shape.ToString()));

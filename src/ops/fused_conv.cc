@@ -26,8 +26,9 @@ ValueId SumOfGroups(Emitter& emit, const std::string& name, ValueId gradients,
 
 Result<std::vector<ValueSpec>> FusedConv::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "gamma", "beta", "running_mean",
-                                       "running_variance", "w", "residual"}));
+  TH_RETURN_IF_ERROR(CheckFloats(
+      inputs, {"x", Vector("gamma"), Vector("beta"), Vector("running_mean"),
+               Vector("running_variance"), "w", "residual"}));
   auto normed = BatchNorm(norm_).Infer(inputs.subspan(0, 5));
   if (!normed.ok()) return normed.status();
   auto made = geometry_.Infer(inputs[kX], inputs[kW]);

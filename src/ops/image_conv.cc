@@ -17,7 +17,7 @@ Result<std::vector<ValueSpec>> ImageConv::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[kImages];
   TH_RETURN_IF_ERROR(CheckStored("images", x, DType::kU8));
-  TH_RETURN_IF_ERROR(CheckStored("w", inputs[kW], DType::kF32));
+  TH_RETURN_IF_ERROR(CheckFloat("w", inputs[kW]));
   if (x.shape.rank() != 4 || scale_.size() != static_cast<size_t>(x.shape[1]) ||
       shift_.size() != scale_.size()) {
     return Status::Usage(fmt::format(
@@ -74,7 +74,7 @@ Workspace ImageConv::Scratch(std::span<const ValueSpec> inputs,
 Result<std::vector<ValueSpec>> ImageConvGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckStored("images", inputs[kImages], DType::kU8));
-  TH_RETURN_IF_ERROR(CheckStored("grad_y", inputs[kGradY], DType::kF32));
+  TH_RETURN_IF_ERROR(CheckFloat("grad_y", inputs[kGradY]));
   return std::vector<ValueSpec>{w_};
 }
 

@@ -19,7 +19,7 @@ int64_t MatmulFlops(int64_t rows, const ValueSpec& w) {
 
 Result<std::vector<ValueSpec>> Linear::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "w"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", "w"}));
   const ValueSpec& x = inputs[kX];
   const ValueSpec& w = inputs[kW];
   if (x.shape.rank() != 2 || w.shape.rank() != 2 || x.shape[1] != w.shape[1]) {
@@ -59,7 +59,7 @@ Workspace Linear::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> LinearGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y", "w", "other"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y", "w", "other"}));
   return std::vector<ValueSpec>{{{inputs[kGradY].shape[0], inputs[kW].shape[1]},
                                  DType::kF32,
                                  inputs[kGradY].axis}};
@@ -77,7 +77,7 @@ Workspace LinearGradInput::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> LinearGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "grad_y"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", "grad_y"}));
   return std::vector<ValueSpec>{
       {{inputs[kGradY].shape[1], inputs[kX].shape[1]}, DType::kF32}};
 }

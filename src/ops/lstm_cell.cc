@@ -31,7 +31,7 @@ void RunCell(const BoundOp& c, const RunContext& run, const LstmCell& cell) {
 Result<std::vector<ValueSpec>> LstmCell::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& z = inputs[kZ];
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"z", "c_before"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"z", "c_before"}));
   if (z.shape.rank() != 2 || z.shape[1] % 4 != 0) {
     return Status::Usage(
         fmt::format("needs gates [N, 4H], got {}", z.shape.ToString()));
@@ -111,12 +111,12 @@ std::optional<uint32_t> LstmCellGrad::c_before() const {
 
 Result<std::vector<ValueSpec>> LstmCellGrad::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckStored("gates", inputs[0], DType::kF32));
+  TH_RETURN_IF_ERROR(CheckFloat("gates", inputs[0]));
   const std::pair<const char*, std::optional<uint32_t>> optional[] = {
       {"grad_h", grad_h()}, {"grad_c", grad_c()}, {"c_before", c_before()}};
   for (const auto& [what, input] : optional) {
     if (!input.has_value()) continue;
-    TH_RETURN_IF_ERROR(CheckStored(what, inputs[*input], DType::kF32));
+    TH_RETURN_IF_ERROR(CheckFloat(what, inputs[*input]));
   }
   std::vector<ValueSpec> outputs = {inputs[0]};
   if (recurrent_) outputs.push_back(inputs[*c_before()]);

@@ -49,7 +49,8 @@ void EmitGradInput(GradientContext& context, const char* suffix, size_t k,
 
 Result<std::vector<ValueSpec>> LstmGates::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x", "w_x", "bias", "h", "w_h"}));
+  TH_RETURN_IF_ERROR(
+      CheckFloats(inputs, {"x", "w_x", Vector("bias"), "h", "w_h"}));
   const ValueSpec& x = inputs[kX];
   const ValueSpec& w_x = inputs[kWeightX];
   const ValueSpec& bias = inputs[kBias];
@@ -126,9 +127,11 @@ Workspace LstmGates::Scratch(std::span<const ValueSpec> inputs,
 Result<std::vector<ValueSpec>> LstmGatesGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
   const std::span<const ValueSpec> sums = inputs.subspan(first_sum());
-  TH_RETURN_IF_ERROR(CheckF32(inputs.first(first_sum()), {"x", "grad_z", "h"}));
-  TH_RETURN_IF_ERROR(CheckF32(
-      sums, {"sum of grad_w_x", "sum of grad_bias", "sum of grad_w_h"}));
+  TH_RETURN_IF_ERROR(
+      CheckFloats(inputs.first(first_sum()), {"x", "grad_z", "h"}));
+  TH_RETURN_IF_ERROR(CheckFloats(
+      sums,
+      {"sum of grad_w_x", Vector("sum of grad_bias"), "sum of grad_w_h"}));
   const int64_t gates = inputs[kGradZ].shape[1];
   std::vector<ValueSpec> outputs = {{{gates, inputs[kX].shape[1]}, DType::kF32},
                                     {{gates}, DType::kF32}};

@@ -15,7 +15,7 @@ namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Moments::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x"}));
   std::vector<ValueSpec> outputs;
   AddStatistics(inputs[0].shape[1], groups_, outputs);
   return outputs;
@@ -23,8 +23,9 @@ Result<std::vector<ValueSpec>> Moments::Infer(
 
 Result<std::vector<ValueSpec>> NormReluConv::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(
-      inputs, {"x", "mean", "variance", "gamma", "beta", "w", "residual"}));
+  TH_RETURN_IF_ERROR(
+      CheckFloats(inputs, {"x", Vector("mean"), Vector("variance"),
+                           Vector("gamma"), Vector("beta"), "w", "residual"}));
   auto made = geometry_.Infer(inputs[kX], inputs[kW]);
   if (made.ok() && with_moments_) {
     AddStatistics(inputs[kW].shape[0], GroupsOf(inputs[kMean]), *made);
@@ -58,7 +59,8 @@ Workspace NormReluConv::Scratch(std::span<const ValueSpec> inputs,
 Result<std::vector<ValueSpec>> NormReluConvGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(
-      CheckF32(inputs, {"x", "mean", "variance", "gamma", "beta", "grad_y"}));
+      CheckFloats(inputs, {"x", Vector("mean"), Vector("variance"),
+                           Vector("gamma"), Vector("beta"), "grad_y"}));
   return std::vector<ValueSpec>{w_};
 }
 
@@ -82,8 +84,9 @@ Workspace NormReluConvGradWeight::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> NormReluConvGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(
-      inputs, {"grad_y", "w", "x", "mean", "variance", "gamma", "beta"}));
+  TH_RETURN_IF_ERROR(CheckFloats(
+      inputs, {"grad_y", "w", "x", Vector("mean"), Vector("variance"),
+               Vector("gamma"), Vector("beta")}));
   std::vector<ValueSpec> outputs = {inputs[kX]};
   AddStatistics(inputs[kX].shape[1], GroupsOf(inputs[kMean]), outputs);
   return outputs;
@@ -117,8 +120,9 @@ Workspace NormGrad::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> NormGrad::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad", "x", "mean", "variance", "gamma",
-                                       "grad_gamma", "grad_beta", "other"}));
+  TH_RETURN_IF_ERROR(CheckFloats(
+      inputs, {"grad", "x", Vector("mean"), Vector("variance"), Vector("gamma"),
+               Vector("grad_gamma"), Vector("grad_beta"), "other"}));
   return std::vector<ValueSpec>{inputs[kX]};
 }
 

@@ -11,7 +11,7 @@ namespace thimble::ops {
 namespace {
 
 Result<ValueSpec> PooledSpec(const ValueSpec& x, const Window& window) {
-  TH_RETURN_IF_ERROR(CheckStored("x", x, DType::kF32));
+  TH_RETURN_IF_ERROR(CheckFloat("x", x));
   if (x.shape.rank() != 4) {
     return Status::Usage(
         fmt::format("needs images [N, C, H, W], got {}", x.shape.ToString()));
@@ -82,7 +82,7 @@ int64_t MaxPool::Flops(std::span<const ValueSpec>,
 Result<std::vector<ValueSpec>> MaxPoolGrad::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckStored("winner", inputs[kWinner], DType::kU8));
-  TH_RETURN_IF_ERROR(CheckStored("grad_y", inputs[kGradY], DType::kF32));
+  TH_RETURN_IF_ERROR(CheckFloat("grad_y", inputs[kGradY]));
   return std::vector<ValueSpec>{x_};
 }
 
@@ -108,14 +108,14 @@ int64_t AveragePool::Flops(std::span<const ValueSpec>,
 
 Result<std::vector<ValueSpec>> AveragePoolGrad::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{x_};
 }
 
 Result<std::vector<ValueSpec>> GlobalAveragePool::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[0];
-  TH_RETURN_IF_ERROR(CheckStored("x", x, DType::kF32));
+  TH_RETURN_IF_ERROR(CheckFloat("x", x));
   if (x.shape.rank() != 4) {
     return Status::Usage(
         fmt::format("needs images [N, C, H, W], got {}", x.shape.ToString()));
@@ -134,7 +134,7 @@ void GlobalAveragePool::Gradient(GradientContext& context) const {
 
 Result<std::vector<ValueSpec>> GlobalAveragePoolGrad::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{x_};
 }
 

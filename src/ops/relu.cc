@@ -10,7 +10,7 @@ namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Relu::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x"}));
   return std::vector<ValueSpec>{inputs[0]};
 }
 
@@ -41,7 +41,7 @@ void Relu::Gradient(GradientContext& context) const {
 
 Result<std::vector<ValueSpec>> ReluWithMask::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x"}));
   ValueSpec mask = inputs[0];
   mask.storage = DType::kBit;
   return std::vector<ValueSpec>{inputs[0], mask};
@@ -49,14 +49,14 @@ Result<std::vector<ValueSpec>> ReluWithMask::Infer(
 
 Result<std::vector<ValueSpec>> ReluGradFromOutput::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"y", "grad_y"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"y", "grad_y"}));
   return std::vector<ValueSpec>{inputs[kGradY]};
 }
 
 Result<std::vector<ValueSpec>> ReluGradFromMask::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckStored("mask", inputs[kMask], DType::kBit));
-  TH_RETURN_IF_ERROR(CheckStored("grad_y", inputs[kGradY], DType::kF32));
+  TH_RETURN_IF_ERROR(CheckFloat("grad_y", inputs[kGradY]));
   return std::vector<ValueSpec>{inputs[kGradY]};
 }
 

@@ -20,7 +20,7 @@ kernels::ShortcutShape Shortcut::ShapeOf(const ValueSpec& x) const {
 Result<std::vector<ValueSpec>> Shortcut::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[0];
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"x"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x"}));
   if (x.shape.rank() != 4 || stride_ < 1 || out_channels_ < 1) {
     return Status::Usage(fmt::format(
         "needs images [N, C, H, W], stride >= 1 and a channel out, got "
@@ -44,7 +44,7 @@ void Shortcut::Gradient(GradientContext& context) const {
 
 Result<std::vector<ValueSpec>> ShortcutGrad::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckF32(inputs, {"grad_y"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y"}));
   return std::vector<ValueSpec>{x_};
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 // Of the loss and of its gradient, which read the same.
 Status CheckRows(const ValueSpec& logits, const ValueSpec& labels) {
-  TH_RETURN_IF_ERROR(CheckStored("logits", logits, DType::kF32));
+  TH_RETURN_IF_ERROR(CheckFloat("logits", logits));
   TH_RETURN_IF_ERROR(CheckStored("labels", labels, DType::kI32));
   if (logits.shape.rank() != 2 || labels.shape.rank() != 1 ||
       labels.shape[0] != logits.shape[0]) {

@@ -7,23 +7,46 @@
 
 namespace thimble::ops {
 
+namespace {
+
+Status Refuse(std::string_view what, const std::string& wanted,
+              const ValueSpec& spec, std::string_view advice) {
+  return Status::Usage(fmt::format("needs {} stored as {}, got {} {}{}", what,
+                                   wanted, spec.storage.ToString(),
+                                   spec.shape.ToString(), advice));
+}
+
+// normalize is what makes numbers of bytes.
+std::string_view AdviceFor(const ValueSpec& spec) {
+  return spec.storage == DType::kU8 ? "; normalize images first" : "";
+}
+
+}  // namespace
+
 Status CheckStored(std::string_view what, const ValueSpec& spec,
                    const Storage& storage) {
   if (spec.storage == storage) return Status::Ok();
-  // normalize is what makes f32 of bytes.
-  const bool images = spec.storage == DType::kU8 && storage == DType::kF32;
-  return Status::Usage(fmt::format("needs {} stored as {}, got {} {}{}", what,
-                                   storage.ToString(), spec.storage.ToString(),
-                                   spec.shape.ToString(),
-                                   images ? "; normalize images first" : ""));
+  return Refuse(what, storage.ToString(), spec,
+                storage == DType::kF32 ? AdviceFor(spec) : "");
 }
 
-Status CheckF32(std::span<const ValueSpec> inputs,
-                std::initializer_list<std::string_view> names) {
+Status CheckFloat(std::string_view what, const ValueSpec& spec) {
+  if (spec.storage == DType::kF32 || spec.storage == DType::kF16 ||
+      spec.storage == DType::kBF16) {
+    return Status::Ok();
+  }
+  return Refuse(what, "f32, f16 or bf16", spec, AdviceFor(spec));
+}
+
+Status CheckFloats(std::span<const ValueSpec> inputs,
+                   std::initializer_list<FloatInput> names) {
   TH_CHECK(inputs.size() <= names.size());
-  const std::string_view* name = names.begin();
-  for (const ValueSpec& input : inputs) {
-    TH_RETURN_IF_ERROR(CheckStored(*name++, input, DType::kF32));
+  const FloatInput* input = names.begin();
+  for (const ValueSpec& spec : inputs) {
+    TH_RETURN_IF_ERROR(input->is_vector
+                           ? CheckStored(input->name, spec, DType::kF32)
+                           : CheckFloat(input->name, spec));
+    ++input;
   }
   return Status::Ok();
 }

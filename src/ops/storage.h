@@ -19,9 +19,22 @@ namespace thimble::ops {
 Status CheckStored(std::string_view what, const ValueSpec& spec,
                    const Storage& storage);
 
-// That all inputs are f32; the first that is not is the error. `names` are in
-// the order of the inputs; the op may lack the last ones.
-Status CheckF32(std::span<const ValueSpec> inputs,
-                std::initializer_list<std::string_view> names);
+// An error unless `spec` is stored as f32, f16 or bf16.
+Status CheckFloat(std::string_view what, const ValueSpec& spec);
+
+// An input by its name: stored as any float type, or, if it is a vector with
+// one element per channel or feature, as f32.
+struct FloatInput {
+  FloatInput(const char* n, bool v = false)  // NOLINT: implicit
+      : name(n), is_vector(v) {}
+  std::string_view name;
+  bool is_vector;
+};
+inline FloatInput Vector(const char* name) { return {name, true}; }
+
+// That all inputs are stored so; the first that is not is the error. `names`
+// are in the order of the inputs; the op may lack the last ones.
+Status CheckFloats(std::span<const ValueSpec> inputs,
+                   std::initializer_list<FloatInput> names);
 
 }  // namespace thimble::ops

@@ -39,9 +39,10 @@ Workspace NormReluConvGradSums::Scratch(
 
 Result<std::vector<ValueSpec>> NormReluConvGradRest::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(
-      CheckF32(inputs, {"grad_y", "w", "x", "mean", "variance", "gamma", "beta",
-                        "grad_gamma", "grad_beta", "other"}));
+  TH_RETURN_IF_ERROR(CheckFloats(
+      inputs,
+      {"grad_y", "w", "x", Vector("mean"), Vector("variance"), Vector("gamma"),
+       Vector("beta"), Vector("grad_gamma"), Vector("grad_beta"), "other"}));
   return std::vector<ValueSpec>{inputs[kX]};
 }
 

@@ -60,7 +60,7 @@ class SgdOptimizer final : public Optimizer {
 Result<std::vector<ValueSpec>> SgdUpdate::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(
-      ops::CheckF32(inputs, {"parameter", "gradient", "velocity"}));
+      ops::CheckFloats(inputs, {"parameter", "gradient", "velocity"}));
   for (const ValueSpec& other : inputs) {
     if (other.shape == inputs[kParameter].shape) continue;
     return Status::Usage(fmt::format("needs values of one shape, got {} and {}",

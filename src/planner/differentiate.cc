@@ -17,11 +17,33 @@
 namespace thimble::planner {
 namespace {
 
+// What is one number per channel or feature stays f32: it has one dimension, or
+// is no activation of a batch though it stands among them.
+Storage StorageOf(const ValueSpec& spec, Role role,
+                  const Precision& precision) {
+  const DType now = spec.storage.dtype;
+  if (now != DType::kF32 && now != DType::kF16 && now != DType::kBF16) {
+    return spec.storage;
+  }
+  if (spec.shape.rank() < 2) return DType::kF32;
+  switch (role) {
+    case Role::kParameter:
+      return precision.parameters;
+    case Role::kGradient:
+      return precision.gradients;
+    case Role::kActivation:
+    case Role::kActivationGradient:
+      return spec.axis.valid() ? precision.activations : DType::kF32;
+    default:
+      return DType::kF32;
+  }
+}
+
 // Adds ops to a program's graph, in the phase that is being written.
 class ProgramEmitter final : public Emitter {
  public:
-  ProgramEmitter(Program& program, int64_t groups)
-      : program_(program), groups_(groups) {}
+  ProgramEmitter(Program& program, const Precision& precision, int64_t groups)
+      : program_(program), precision_(precision), groups_(groups) {}
 
   void set_phase(Phase phase) {
     phase_ = phase;
@@ -37,6 +59,7 @@ class ProgramEmitter final : public Emitter {
     auto made = program_.graph.AddOp(std::move(name), std::move(def),
                                      std::move(inputs), role);
     TH_CHECK(made.ok());  // the model's graph was already checked
+    for (ValueId v : *made) StoreAsPlanned(v);
     program_.phases[static_cast<size_t>(phase_)].push_back(id);
     program_.origins.push_back(origin_);
     return *made;
@@ -44,6 +67,7 @@ class ProgramEmitter final : public Emitter {
 
   void SetRole(ValueId value, Role role) override {
     program_.graph.SetRole(value, role);
+    StoreAsPlanned(value);
   }
 
   ValuePair MomentsOf(ValueId value) override {
@@ -58,8 +82,8 @@ class ProgramEmitter final : public Emitter {
   }
 
   void SetMoments(ValueId value, ValuePair moments) override {
-    program_.graph.SetRole(moments.first, Role::kStatistic);
-    program_.graph.SetRole(moments.second, Role::kStatistic);
+    SetRole(moments.first, Role::kStatistic);
+    SetRole(moments.second, Role::kStatistic);
     moments_.push_back({value, moments});
   }
 
@@ -77,7 +101,13 @@ class ProgramEmitter final : public Emitter {
   }
 
  private:
+  void StoreAsPlanned(ValueId v) {
+    const Value& value = program_.graph.value(v);
+    program_.graph.SetStorage(v, StorageOf(value.spec, value.role, precision_));
+  }
+
   Program& program_;
+  Precision precision_;
   int64_t groups_;
   Phase phase_ = Phase::kMicrobatch;
   OpOrigin origin_;
@@ -92,9 +122,10 @@ class Differentiator {
       : model_(model),
         training_(options.training),
         optimizer_(*options.optimizer),
-        emit_(program_, options.ghost_batch > 0
-                            ? model.batch() / options.ghost_batch
-                            : 1) {
+        precision_(options.precision),
+        emit_(
+            program_, options.precision,
+            options.ghost_batch > 0 ? model.batch() / options.ghost_batch : 1) {
     program_.graph = Graph({source().axes().begin(), source().axes().end()});
     program_.microbatches = microbatches;
   }
@@ -124,7 +155,9 @@ class Differentiator {
     for (uint32_t i = 0; i < state_.size(); ++i) {
       const Value& v = source().values()[i];
       if (v.producer.valid() || v.role == Role::kInput) continue;
-      state_[i] = program_.graph.AddValue(v.name, v.spec, v.role, v.init);
+      ValueSpec spec = v.spec;
+      spec.storage = StorageOf(spec, v.role, precision_);
+      state_[i] = program_.graph.AddValue(v.name, spec, v.role, v.init);
       if (v.role == Role::kParameter) {
         program_.parameters.push_back({state_[i], {}, {}});
       } else {
@@ -237,7 +270,7 @@ class Differentiator {
         if (state_[i] == state.parameter) state.gradient = gradient_[i];
       }
       if (state.gradient.valid()) {
-        program_.graph.SetRole(state.gradient, Role::kGradient);
+        emit_.SetRole(state.gradient, Role::kGradient);
       }
     }
   }
@@ -331,6 +364,7 @@ class Differentiator {
   const Model& model_;
   bool training_;
   const Optimizer& optimizer_;
+  Precision precision_;
   Program program_;
   ProgramEmitter emit_;
   // All indexed by the model's value ids.

@@ -41,6 +41,7 @@ OpId GraphCopy::AddOp(std::string name, std::shared_ptr<const OpDef> def,
   for (size_t k = 0; k < made->size(); ++k) {
     now_[outputs[k].i] = (*made)[k];
     made_.SetRole((*made)[k], source_.value(outputs[k]).role);
+    made_.SetStorage((*made)[k], source_.value(outputs[k]).spec.storage);
   }
   return id;
 }

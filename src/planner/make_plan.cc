@@ -94,6 +94,7 @@ Status CheckOptions(const PlanOptions& options) {
     return Status::Usage(fmt::format("threads must be between 1 and {}, got {}",
                                      ThreadPool::kMaxThreads, options.threads));
   }
+  TH_RETURN_IF_ERROR(options.precision.Check());
   Status optimizer = options.optimizer->Check();
   if (!optimizer.ok()) return optimizer;
   return planner::ParseStrategy(options.recompute).status();

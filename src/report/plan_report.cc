@@ -79,7 +79,7 @@ Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   const int64_t ghost_batch = plan.options().ghost_batch;
   json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
   for (const auto& [name, value] : plan.build_options()) json[name] = value;
-  json["precision"] = "f32";
+  json["precision"] = plan.options().precision.ToString();
   json["nonzero"] = 1.0;
   json["checkpoint"] = plan.options().recompute;
   json["inplace"] = plan.options().inplace;
@@ -164,10 +164,11 @@ std::string PlanTable(const Plan& plan) {
                                   static_cast<double>(plan.lower_bound()) -
                               1.0);
   std::string text = fmt::format(
-      "{}: {} parameters, batch {}{}, f32, {} thread{}{}\n\n",
+      "{}: {} parameters, batch {}{}, {}, {} thread{}{}\n\n",
       Printable(plan.model()), plan.graph().ParameterCount(), plan.batch(),
-      PassesText(plan), plan.options().threads,
-      plan.options().threads == 1 ? "" : "s", AblationNote(plan.options()));
+      PassesText(plan), plan.options().precision.ToString(),
+      plan.options().threads, plan.options().threads == 1 ? "" : "s",
+      AblationNote(plan.options()));
   text += fmt::format("  {:<30} {:>12}\n", "arena (all that is allocated)",
                       FormatBytesUp(plan.arena_bytes()));
   text += fmt::format("  {:<30} {:>12}\n", "process beside it, at most",

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "graph/op.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace thimble::runtime {
 namespace {
@@ -63,10 +64,10 @@ Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
   }
 }
 
-void Executor::RunOp(uint32_t time, const RunContext& run) const {
+bool Executor::RunOp(uint32_t time, const RunContext& run) const {
   const ScheduledOp& scheduled = plan_.schedule()[time];
   const Op& op = plan_.graph().op(scheduled.op);
-  if (op.def->IsView()) return;
+  if (op.def->IsView()) return true;
   std::array<BoundValue, kMostValues> inputs;
   std::array<BoundValue, kMostValues> outputs;
   const auto bind = [this](std::span<const ValueId> ids,
@@ -81,21 +82,38 @@ void Executor::RunOp(uint32_t time, const RunContext& run) const {
   if (scheduled.scratch.has_value()) {
     scratch = arena_ + plan_.buffers()[*scheduled.scratch].offset;
   }
-  op.def->Run({.inputs = bind(op.inputs, inputs),
-               .outputs = bind(op.outputs, outputs),
-               .carried = CarriedOutputs(plan_, op),
-               .kernel = {.pool = &pool_,
-                          .scratch = scratch,
-                          .workspace = workspaces_[workspace_of_[time]]}},
-              run);
+  const BoundOp bound = {
+      .inputs = bind(op.inputs, inputs),
+      .outputs = bind(op.outputs, outputs),
+      .carried = CarriedOutputs(plan_, op),
+      .kernel = {.pool = &pool_,
+                 .scratch = scratch,
+                 .workspace = workspaces_[workspace_of_[time]]}};
+  op.def->Run(bound, run);
+  return !run.look_at_gradients || GradientsAreFinite(op, bound);
 }
 
-void Executor::Run(Phase phase, const RunContext& run) const {
+// While they are still in the caches.
+bool Executor::GradientsAreFinite(const Op& op, const BoundOp& bound) const {
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    const Value& value = plan_.graph().value(op.outputs[i]);
+    if (value.role == Role::kGradient &&
+        !kernels::AllFinite(value.spec.shape.elements(), bound.Out(i),
+                            bound.kernel)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Executor::Run(Phase phase, const RunContext& run) const {
   const Interval span = phases_[static_cast<size_t>(phase)];
+  bool is_finite = true;
   for (uint32_t t = span.begin; t < span.end; ++t) {
-    RunOp(t, run);
+    is_finite = RunOp(t, run) && is_finite;
     if (!expiring_.empty()) Poison(t);
   }
+  return is_finite;
 }
 
 void Executor::Poison(uint32_t time) const {

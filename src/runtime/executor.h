@@ -24,10 +24,13 @@ class Executor {
   // REQUIRES: plan, arena and pool outlive the executor.
   Executor(const Plan& plan, std::byte* arena, ThreadPool& pool, bool poison);
 
-  void Run(Phase phase, const RunContext& run) const;
+  // Whether all gradients of parameters that were made are finite; true where
+  // the run does not ask for that.
+  bool Run(Phase phase, const RunContext& run) const;
 
  private:
-  void RunOp(uint32_t time, const RunContext& run) const;
+  bool RunOp(uint32_t time, const RunContext& run) const;
+  bool GradientsAreFinite(const Op& op, const BoundOp& bound) const;
   void Poison(uint32_t time) const;
 
   const Plan& plan_;

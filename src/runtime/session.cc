@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/check.h"
+#include "base/half.h"
 #include "base/memory_limits.h"
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -28,25 +30,46 @@ struct Session::Impl {
   runtime::Executor executor;
   uint64_t seed = 0;
   uint64_t steps = 0;  // done
+  // Unset: nothing is scaled, and nothing looked at.
+  std::optional<float> loss_scale;
+  bool is_finite = true;  // the gradients of this step so far
 };
 
 namespace {
 
-void Fill(const Init& init, uint64_t seed, uint32_t stream,
-          std::span<float> values) {
+float InitialValue(const Init& init, const RandomStream& random, size_t i) {
+  switch (init.kind) {
+    case Init::Kind::kConstant:
+      return init.value;
+    case Init::Kind::kNormal:
+      return init.value * random.Normal(i);
+    case Init::Kind::kUniform:
+      return init.value * (2.0f * random.Uniform(i) - 1.0f);
+  }
+  return 0.0f;
+}
+
+// REQUIRES: a constant 0 for what is not stored as a float type.
+void Fill(const Value& value, uint64_t seed, uint32_t stream,
+          std::span<std::byte> bytes) {
   const RandomStream random(seed, 0, stream);
-  for (size_t i = 0; i < values.size(); ++i) {
-    switch (init.kind) {
-      case Init::Kind::kConstant:
-        values[i] = init.value;
-        break;
-      case Init::Kind::kNormal:
-        values[i] = init.value * random.Normal(i);
-        break;
-      case Init::Kind::kUniform:
-        values[i] = init.value * (2.0f * random.Uniform(i) - 1.0f);
-        break;
+  const auto fill = [&](auto first, const auto& narrow) {
+    for (size_t i = 0; i < bytes.size() / sizeof(first); ++i) {
+      const auto element = narrow(InitialValue(value.init, random, i));
+      std::memcpy(&bytes[i * sizeof(first)], &element, sizeof(first));
     }
+  };
+  switch (value.spec.storage.dtype) {
+    case DType::kF32:
+      return fill(float(), [](float x) { return x; });
+    case DType::kF16:
+      return fill(uint16_t(), F16Of);
+    case DType::kBF16:
+      return fill(uint16_t(), BF16Of);
+    default:
+      TH_CHECK(value.init.kind == Init::Kind::kConstant &&
+               value.init.value == 0.0f);
+      std::memset(bytes.data(), 0, bytes.size());
   }
 }
 
@@ -94,13 +117,12 @@ void Session::Initialize(uint64_t seed) {
   const Graph& graph = plan().graph();
   uint32_t stream = 0;
   for (const ParameterState& state : plan().parameters()) {
-    Fill(graph.value(state.parameter).init, seed, stream++,
-         Floats(state.parameter));
+    Fill(graph.value(state.parameter), seed, stream++, Bytes(state.parameter));
     // Streams of parameters and statistics do not depend on the optimizer.
-    for (ValueId v : state.state) Fill(graph.value(v).init, seed, 0, Floats(v));
+    for (ValueId v : state.state) Fill(graph.value(v), seed, 0, Bytes(v));
   }
   for (ValueId v : plan().statistics()) {
-    Fill(graph.value(v).init, seed, stream++, Floats(v));
+    Fill(graph.value(v), seed, stream++, Bytes(v));
   }
   GoOnAfter(seed, 0);
 }
@@ -129,18 +151,39 @@ PassResult Session::Differentiate(const AxisParts& parts) {
   const AxisPart& part = parts[kBatchAxis.index()];
   // Without room for sums the next part would overwrite them.
   TH_CHECK(part.count == part.total || plan().microbatches() > 1);
-  impl_->executor.Run(Phase::kMicrobatch, {.axes = parts,
-                                           .seed = impl_->seed,
-                                           .step = impl_->steps + 1,
-                                           .accumulate = part.first > 0});
+  if (part.first == 0) impl_->is_finite = true;
+  const bool is_finite = impl_->executor.Run(
+      Phase::kMicrobatch, {.axes = parts,
+                           .seed = impl_->seed,
+                           .step = impl_->steps + 1,
+                           .accumulate = part.first > 0,
+                           .loss_scale = impl_->loss_scale.value_or(1.0f),
+                           .look_at_gradients = impl_->loss_scale.has_value()});
+  impl_->is_finite = impl_->is_finite && is_finite;
   return ResultOf(plan().train_ends());
 }
 
-StepOutcome Session::Update(float learning_rate) {
-  impl_->executor.Run(Phase::kUpdate, {.learning_rate = learning_rate});
+void Session::ScaleLoss(float scale) {
+  TH_CHECK(scale > 0.0f);
+  impl_->loss_scale = scale;
+}
+
+StepOutcome Session::Update(float learning_rate, float next_learning_rate) {
+  if (!impl_->is_finite) return Skip();
+  impl_->executor.Run(
+      Phase::kUpdate,
+      {.seed = impl_->seed,
+       .step = impl_->steps + 1,
+       .learning_rate = learning_rate,
+       .gradient_scale = 1.0f / impl_->loss_scale.value_or(1.0f),
+       .next_learning_rate = next_learning_rate});
   ++impl_->steps;
-  // Without loss scaling nothing asks for a step to be skipped.
   return StepOutcome::kApplied;
+}
+
+StepOutcome Session::Skip() {
+  ++impl_->steps;
+  return StepOutcome::kSkipped;
 }
 
 PassResult Session::TrainStep(int64_t count, float learning_rate) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -19,6 +20,7 @@ namespace {
 constexpr const char* kFormats = "thimble-checkpoint-";  // and a number
 constexpr const char* kFormat = "thimble-checkpoint-2";
 constexpr const char* kSetting = "setting.";
+constexpr const char* kLossScale = "loss scale";
 
 // Numbers separated by blanks, written so that they come back to the bit.
 class ProgressText {
@@ -85,6 +87,24 @@ bool ParseProgress(const std::string& from, Progress* p) {
   return text.all_read() && p->step >= 0;
 }
 
+std::string FormatLossScale(const LossScaleState& state) {
+  ProgressText text;
+  text.Put(state.scale);
+  text.Put(state.clean);
+  text.Put(state.skipped);
+  text.Put(state.without_loss);
+  return text.Text();
+}
+
+bool ParseLossScale(const std::string& from, LossScaleState* state) {
+  ProgressText text(from);
+  text.Get(&state->scale);
+  text.Get(&state->clean);
+  text.Get(&state->skipped);
+  text.Get(&state->without_loss);
+  return text.all_read() && state->scale > 0 && state->clean >= 0;
+}
+
 Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
                      const Settings& settings) {
   for (const auto& [name, value] : settings) {
@@ -103,6 +123,15 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
         fmt::format("{} was made with {} = {}, now it is {}; "
                     "TrainOptions::resume goes on with the same settings only",
                     path, name, had.empty() ? "(nothing)" : had, value));
+  }
+  for (const auto& [key, value] : meta) {
+    if (!key.starts_with(kSetting)) continue;
+    const std::string name = key.substr(std::strlen(kSetting));
+    if (settings.contains(name)) continue;
+    return Status::Failed(
+        fmt::format("{} was made with {} = {}, which is not asked for now; "
+                    "TrainOptions::resume goes on with the same settings only",
+                    path, name, value));
   }
   return Status::Ok();
 }
@@ -149,6 +178,9 @@ Status SaveCheckpoint(const FileDescriptor& folder, Session& session,
                       const Progress& progress, const Settings& settings) {
   SafetensorsMetadata meta = {{"format", kFormat},
                               {"progress", FormatProgress(progress)}};
+  if (progress.loss_scale.has_value()) {
+    meta[kLossScale] = FormatLossScale(*progress.loss_scale);
+  }
   for (const auto& [name, value] : settings) meta[kSetting + name] = value;
   return SaveValues(folder, kCheckpointName, session,
                     TrainingState(session.plan()), meta);
@@ -161,8 +193,12 @@ Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
   const SafetensorsMetadata& meta = file.metadata();
   const auto state = meta.find("progress");
   Progress progress = NoProgress(MetricsOf(session.plan()).size());
+  const auto scale = meta.find(kLossScale);
+  if (scale != meta.end()) progress.loss_scale.emplace();
   if (FormatOf(meta) != kFormat || state == meta.end() ||
-      !ParseProgress(state->second, &progress)) {
+      !ParseProgress(state->second, &progress) ||
+      (scale != meta.end() &&
+       !ParseLossScale(scale->second, &*progress.loss_scale))) {
     return Status::Failed(fmt::format(
         "{} is no training checkpoint; remove it to start anew", path));
   }

@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
 #include "thimble/session.h"
 #include "thimble/status.h"
+#include "train/loss_scale.h"
 
 namespace thimble::train {
 
@@ -34,6 +36,8 @@ struct Progress {
     double last_test = std::numeric_limits<double>::quiet_NaN();
   };
   std::vector<Metric> metrics;  // in the model's order
+  // Not saved where there was none.
+  std::optional<LossScaleState> loss_scale;
 };
 
 // Name and value of everything that decides bits: model, data, seed, rates, …

@@ -147,7 +147,12 @@ void Log::Step(const StepEvent& event) {
   AppendAll(&line_, "{\"event\":\"step\",\"step\":"sv, event.step,
             ",\"epoch\":"sv, event.epoch, ",\"loss\":"sv, event.loss,
             ",\"learning_rate\":"sv, event.learning_rate,
-            std::string_view(speed_key_), event.per_second, "}\n"sv);
+            std::string_view(speed_key_), event.per_second);
+  if (!std::isnan(event.loss_scale)) {
+    AppendAll(&line_, ",\"loss_scale\":"sv, event.loss_scale,
+              event.skipped ? ",\"skipped\":true"sv : ""sv);
+  }
+  line_ += "}\n";
   WriteLine(line_);
 }
 
@@ -195,9 +200,10 @@ std::string SummaryJson(const TrainSummary& summary) {
               Key("test_", metric.name), metric.last);
   }
   AppendAll(&line, ",\"final_train_loss\":"sv, summary.final_train_loss,
-            ",\"steps\":"sv, summary.steps, ",\"stopped\":"sv,
-            summary.stopped ? "true"sv : "false"sv, ",\"weights_sha256\":\""sv,
-            summary.weights_sha256, "\"}"sv);
+            ",\"steps\":"sv, summary.steps);
+  if (summary.skipped > 0) AppendAll(&line, ",\"skipped\":"sv, summary.skipped);
+  AppendAll(&line, ",\"stopped\":"sv, summary.stopped ? "true"sv : "false"sv,
+            ",\"weights_sha256\":\""sv, summary.weights_sha256, "\"}"sv);
   return line;
 }
 

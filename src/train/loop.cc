@@ -44,25 +44,53 @@ Status Loop::Epoch() {
   return EndEpoch(epoch);
 }
 
+double Loop::RateOf(int64_t step) const {
+  return with_.schedule.Rate(with_.options.learning_rate, step, length_.steps,
+                             with_.options.warmup_steps);
+}
+
 Status Loop::Step(int64_t epoch) {
-  const double rate =
-      with_.schedule.Rate(with_.options.learning_rate, now_.step, length_.steps,
-                          with_.options.warmup_steps);
+  Reporter::StepDone done{.rate = RateOf(now_.step)};
   TH_ASSIGN_OR_RETURN(
       const BatchSource::StepSize size,
       with_.source.BeginStep(epoch, length_.StepInEpoch(now_.step)));
-  TH_ASSIGN_OR_RETURN(const double loss, Differentiate(size));
-  with_.session.Update(static_cast<float>(rate));
+  if (now_.loss_scale.has_value()) {
+    done.loss_scale = now_.loss_scale->scale;
+    with_.session.ScaleLoss(static_cast<float>(done.loss_scale));
+  }
+  TH_ASSIGN_OR_RETURN(done.loss, Differentiate(size));
+  TH_RETURN_IF_ERROR(Update(done.loss, &done));
   ++now_.step;
-  now_.epoch_loss += loss;
   for (size_t i = 0; i < step_metrics_.size(); ++i) {
     now_.metrics[i].epoch_sum += step_metrics_[i];
   }
   const int64_t count = size.counts[kBatchAxis.index()];
   now_.epoch_count += count;
-  now_.final_train_loss = loss;
-  with_.reporter.Step(now_.step, loss, rate, count);
+  with_.reporter.Step(done, now_.step, count);
   return Status::Ok();
+}
+
+Status Loop::Update(double loss, Reporter::StepDone* done) {
+  const bool has_loss = std::isfinite(loss);
+  // Where the loss is no number its gradients are none either, but a network
+  // may stop them: such a step is skipped in any case.
+  const StepOutcome outcome =
+      has_loss ? with_.session.Update(static_cast<float>(done->rate),
+                                      static_cast<float>(RateOf(now_.step + 1)))
+               : with_.session.Skip();
+  done->skipped = outcome == StepOutcome::kSkipped;
+  if (has_loss) {
+    now_.epoch_loss += loss;
+    now_.final_train_loss = loss;
+  }
+  if (!now_.loss_scale.has_value()) return Status::Ok();
+  if (!has_loss) ++now_.loss_scale->without_loss;
+  if (!done->skipped) {
+    with_.scaler.Applied(&*now_.loss_scale);
+    return Status::Ok();
+  }
+  const Status lower = with_.scaler.Skipped(&*now_.loss_scale);
+  return lower.ok() ? lower : Diverged(lower.message());
 }
 
 Result<double> Loop::Differentiate(const BatchSource::StepSize& size) {
@@ -84,7 +112,7 @@ Result<double> Loop::Differentiate(const BatchSource::StepSize& size) {
                         PartsOf(with_.source, plan, counts, done, size.counts));
     const PassResult result = with_.session.Differentiate(parts);
     // Nothing of the step is applied before the update.
-    if (!std::isfinite(result.loss)) {
+    if (!std::isfinite(result.loss) && !now_.loss_scale.has_value()) {
       return Diverged("the loss of the next step is no number");
     }
     const auto count = static_cast<double>(counts[kBatchAxis.index()]);
@@ -116,6 +144,7 @@ Status Loop::EndEpoch(int64_t epoch) {
   const EpochEvent event = with_.reporter.EventOf(epoch, now_, test);
   now_.epoch_loss = 0;
   now_.epoch_count = 0;
+  if (now_.loss_scale.has_value()) now_.loss_scale->without_loss = 0;
   for (Progress::Metric& metric : now_.metrics) metric.epoch_sum = 0;
   TH_RETURN_IF_ERROR(Save());
   with_.reporter.Epoch(event);

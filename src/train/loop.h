@@ -17,6 +17,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/learning_rate.h"
+#include "train/loss_scale.h"
 #include "train/reporting.h"
 #include "train/run_length.h"
 #include "train/saving.h"
@@ -29,6 +30,7 @@ class Loop {
   struct Parts {
     const TrainOptions& options;
     const Schedule& schedule;
+    const LossScaler& scaler;
     BatchSource& source;
     Session& session;
     Saver& saver;
@@ -46,8 +48,12 @@ class Loop {
   // the middle, or with nothing left but the test.
   Status Epoch();
   Status Step(int64_t epoch);
+  double RateOf(int64_t step) const;
+  // The end of a step: its update, and what became of it.
+  Status Update(double loss, Reporter::StepDone* done);
   // Forward and backward of all microbatches of a step. Gives the mean loss,
-  // and leaves the metrics' sums in step_metrics_.
+  // and leaves the metrics' sums in step_metrics_. With loss scaling the loss
+  // may be infinite or no number, else that is an error.
   Result<double> Differentiate(const BatchSource::StepSize& size);
   Status EndEpoch(int64_t epoch);
   // Keeps what a test has reached.

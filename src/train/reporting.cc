@@ -46,7 +46,7 @@ void Reporter::BeginEpoch() {
   epoch_rows_ = 0;
 }
 
-void Reporter::Step(int64_t step, double loss, double rate, int64_t rows) {
+void Reporter::Step(const StepDone& done, int64_t step, int64_t rows) {
   epoch_rows_ += rows;
   const double speed = static_cast<double>(epoch_rows_) / SecondsOfEpoch();
   const int64_t epoch = length_.EpochOf(step - 1);
@@ -57,8 +57,10 @@ void Reporter::Step(int64_t step, double loss, double rate, int64_t rows) {
                         .steps = length_.steps,
                         .step_in_epoch = step - length_.FirstOf(epoch),
                         .steps_per_epoch = length_.steps_per_epoch,
-                        .loss = loss,
-                        .learning_rate = rate,
+                        .loss = done.loss,
+                        .learning_rate = done.rate,
+                        .loss_scale = done.loss_scale,
+                        .skipped = done.skipped,
                         .axis = AxisNameOf(plan_),
                         .per_second = speed,
                         .seconds_left = static_cast<double>(left) / speed};
@@ -76,9 +78,11 @@ EpochEvent Reporter::EventOf(int64_t epoch, const Progress& progress,
                              const TestResult& test) const {
   EpochEvent event;
   event.epoch = epoch + 1;
-  event.train_loss =
-      progress.epoch_loss /
-      static_cast<double>(length_.EndOf(epoch) - length_.FirstOf(epoch));
+  int64_t with_loss = length_.EndOf(epoch) - length_.FirstOf(epoch);
+  if (progress.loss_scale.has_value()) {
+    with_loss -= progress.loss_scale->without_loss;
+  }
+  event.train_loss = progress.epoch_loss / static_cast<double>(with_loss);
   event.test_loss = test.loss;
   event.metrics.reserve(metrics_.size());
   for (size_t i = 0; i < metrics_.size(); ++i) {
@@ -102,6 +106,9 @@ void Reporter::Epoch(const EpochEvent& event) {
 
 TrainSummary Reporter::Finish(TrainSummary summary, const Progress& progress) {
   summary.steps = progress.step;
+  if (progress.loss_scale.has_value()) {
+    summary.skipped = progress.loss_scale->skipped;
+  }
   summary.metrics.reserve(metrics_.size());
   for (size_t i = 0; i < metrics_.size(); ++i) {
     summary.metrics.push_back({.name = metrics_[i].name,

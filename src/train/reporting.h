@@ -33,8 +33,14 @@ class Reporter {
 
   // The steps of an epoch begin, with it the clock.
   void BeginEpoch();
+  struct StepDone {
+    double loss = 0;
+    double rate = 0;
+    double loss_scale = kNoNumber;  // NaN where there is none
+    bool skipped = false;
+  };
   // A step of `rows` rows is done, the run's `step`-th, from 1.
-  void Step(int64_t step, double loss, double rate, int64_t rows);
+  void Step(const StepDone& done, int64_t step, int64_t rows);
   // The steps of an epoch have ended; its test may follow.
   void EndSteps();
   // What to tell of an epoch, whose test has just ended; one without metrics

@@ -81,6 +81,11 @@ Settings SettingsOf(const Plan& plan, Settings source,
       {kModelLayers, plan.model_fingerprint()},
       {"fuse", plan.options().fuse ? "on" : "off"},
       {"SIMD target", std::string(target)}};
+  // Files from before there was a choice name neither.
+  if (!plan.options().precision.is_f32()) {
+    settings["precision"] = plan.options().precision.ToString();
+  }
+  if (!options.loss_scale.empty()) settings["loss scale"] = options.loss_scale;
   settings.merge(plan.optimizer().Settings());
   for (const auto& [name, value] : plan.build_options()) {
     settings[name] = fmt::format("{}", value);

@@ -5,12 +5,56 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <span>
 #include <utility>
 
 #include "base/check.h"
 
 namespace thimble::train {
+namespace {
+
+const char* NameInFile(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "F32";
+    case DType::kF16:
+      return "F16";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kU8:
+      return "U8";
+    default:
+      TH_CHECK(false);  // nothing of that type goes to disk
+  }
+  return "";
+}
+
+// Whether all numbers of 16 bits are finite, whose exponents have these bits.
+bool AllFinite16(std::span<const std::byte> bytes, uint16_t exponent) {
+  for (size_t i = 0; i + 2 <= bytes.size(); i += 2) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, &bytes[i], 2);
+    if ((bits & exponent) == exponent) return false;
+  }
+  return true;
+}
+
+bool IsFinite(Session& session, ValueId value) {
+  switch (session.plan().graph().value(value).spec.storage.dtype) {
+    case DType::kF32:
+      return std::ranges::all_of(session.Floats(value),
+                                 [](float x) { return std::isfinite(x); });
+    case DType::kF16:
+      return AllFinite16(session.Bytes(value), 0x7C00);
+    case DType::kBF16:
+      return AllFinite16(session.Bytes(value), 0x7F80);
+    default:
+      return true;  // cannot hold anything else
+  }
+}
+
+}  // namespace
 
 StateValues::StateValues(const Plan& plan, Part part) : plan_(&plan) {
   const auto parameters = plan.parameters();
@@ -29,7 +73,14 @@ ValueId StateValues::operator[](size_t i) const {
 }
 
 TensorInfo TensorInfoOf(const Value& value) {
-  TensorInfo info{value.name, "F32", {}};
+  const Storage& storage = value.spec.storage;
+  TensorInfo info{value.name, NameInFile(storage.dtype), {}};
+  if (storage.blocks.has_value() || storage.sparsity.has_value()) {
+    // Of several parts: as it lies in memory.
+    info.dtype = NameInFile(DType::kU8);
+    info.shape = {value.spec.bytes()};
+    return info;
+  }
   for (size_t axis = 0; axis < value.spec.shape.rank(); ++axis) {
     info.shape.push_back(static_cast<uint64_t>(value.spec.shape[axis]));
   }
@@ -52,10 +103,7 @@ Status SaveValues(const FileDescriptor& folder, const std::string& name,
 
 Status CheckFinite(Session& session, const StateValues& values) {
   for (size_t i = 0; i < values.size(); ++i) {
-    const std::span<const float> floats = session.Floats(values[i]);
-    if (std::ranges::all_of(floats, [](float x) { return std::isfinite(x); })) {
-      continue;
-    }
+    if (IsFinite(session, values[i])) continue;
     return Status::Failed(
         fmt::format("'{}' is no longer finite",
                     session.plan().graph().value(values[i]).name));
@@ -71,9 +119,9 @@ Status ReadTensorInto(const SafetensorsReader& reader, Session& session,
   if (have == nullptr || have->info.dtype != info.dtype ||
       have->info.shape != info.shape) {
     return Status::Failed(fmt::format(
-        "{}: tensor '{}' is missing or not F32 {}; the file belongs to another "
+        "{}: tensor '{}' is missing or not {} {}; the file belongs to another "
         "model",
-        reader.path(), info.name, want.spec.shape.ToString()));
+        reader.path(), info.name, info.dtype, want.spec.shape.ToString()));
   }
   return reader.ReadTensor(info.name, session.Bytes(value));
 }

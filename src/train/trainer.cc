@@ -12,6 +12,7 @@
 #include "train/ends.h"
 #include "train/learning_rate.h"
 #include "train/loop.h"
+#include "train/loss_scale.h"
 #include "train/options.h"
 #include "train/reporting.h"
 #include "train/saving.h"
@@ -32,6 +33,7 @@ train::RunLength LengthOf(const TrainOptions& options,
 Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
                            BatchSource& source, const TrainOptions& options,
                            const train::Schedule& schedule,
+                           const train::LossScaler& scaler,
                            TrainObserver* observer) {
   const train::RunLength length = LengthOf(options, source);
   train::Settings settings;
@@ -58,10 +60,12 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
     TH_RETURN_IF_ERROR(reporter.GoOn(options, progress.step));
   } else {
     session->Initialize(options.seed);
+    if (scaler.is_on()) progress.loss_scale = scaler.Begin();
     TH_RETURN_IF_ERROR(reporter.Start(options, source));
   }
-  train::Loop loop({options, schedule, source, *session, saver, reporter},
-                   length, progress);
+  train::Loop loop(
+      {options, schedule, scaler, source, *session, saver, reporter}, length,
+      progress);
   TH_RETURN_IF_ERROR(loop.Run());
   TH_RETURN_IF_ERROR(saver.Finish(*session, progress));
   summary.stopped = loop.Stopped();
@@ -87,8 +91,12 @@ Result<TrainSummary> Train(const Plan& plan, BatchSource& source,
   }
   TH_ASSIGN_OR_RETURN(const train::Schedule schedule,
                       train::Schedule::Parse(options.schedule));
+  TH_ASSIGN_OR_RETURN(
+      const train::LossScaler scaler,
+      train::LossScaler::Parse(options.loss_scale, plan.options().precision));
   TH_ASSIGN_OR_RETURN(train::Saver saver, train::Saver::Open(options));
-  return RunIn(std::move(saver), plan, source, options, schedule, observer);
+  return RunIn(std::move(saver), plan, source, options, schedule, scaler,
+               observer);
 }
 
 Result<TrainSummary> Train(const Plan& plan, const Dataset& data,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "base/files.h"
@@ -19,6 +20,10 @@ namespace {
 
 // Metadata: WeightsSha256 of the tensors.
 constexpr const char* kChecksum = "sha256";
+// What the weights are stored in, and what the activations were. Not there:
+// f32.
+constexpr const char* kParameterType = "parameters";
+constexpr const char* kActivationType = "activations";
 
 std::string JoinFloats(std::span<const float> values) {
   return fmt::format("{:.9g}", fmt::join(values, ","));
@@ -80,6 +85,11 @@ Status SaveWeights(const FileDescriptor& folder, Session& session,
   for (const auto& [name, value] : plan.build_options()) {
     metadata[name] = fmt::format("{}", value);
   }
+  const Precision& precision = plan.options().precision;
+  if (!precision.is_f32()) {
+    metadata[kParameterType] = DTypeName(precision.parameters);
+    metadata[kActivationType] = DTypeName(precision.activations);
+  }
   metadata.insert(facts.begin(), facts.end());
   return SaveValues(folder, kWeightsName, session, ModelState(plan), metadata);
 }
@@ -118,6 +128,12 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
   info.build_options = BuildOptionsOf({});
   for (auto& [name, value] : info.build_options) {
     value = ParseDecimal<double>(get(name.c_str())).value_or(value);
+  }
+  for (const auto& [key, type] :
+       {std::pair(kParameterType, &info.precision.parameters),
+        std::pair(kActivationType, &info.precision.activations)}) {
+    const auto parsed = ParseFloatType(get(key));
+    if (parsed.ok()) *type = *parsed;
   }
   info.images.classes = static_cast<int32_t>(classes);
   return info;

@@ -25,6 +25,7 @@ struct WeightsInfo {
   std::vector<float> mean, stddev;
   // Evaluation depends on them too: what fuses stands in the network's graph.
   BuildOptions build_options{};
+  Precision precision{};
 };
 
 using WeightsFacts = std::map<std::string, std::string>;

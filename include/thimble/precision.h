@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Precision: how a plan stores what training works on, by role. Arithmetic is
+// f32 whatever the storage; a value is rounded once, where it is written. What
+// has one element per channel or feature (biases, batch norms' parameters and
+// statistics, their gradients and optimizer state) and the loss are f32 always.
+// Plain values.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "thimble/dtype.h"
+#include "thimble/status.h"
+
+namespace thimble {
+
+struct Precision {
+  // Each f32, f16 or bf16.
+  DType parameters = DType::kF32;
+  DType gradients = DType::kF32;    // of parameters
+  DType activations = DType::kF32;  // and their gradients
+
+  static Precision All(DType dtype) { return {dtype, dtype, dtype}; }
+
+  bool is_f32() const { return *this == Precision(); }
+  // An error that says what to change where one is no such type.
+  Status Check() const;
+  // "f16"; where they differ "parameters f16, gradients f32, activations f16"
+  std::string ToString() const;
+
+  friend bool operator==(const Precision&, const Precision&) = default;
+};
+
+// f32, f16 or bf16 by name.
+Result<DType> ParseFloatType(std::string_view name);
+
+}  // namespace thimble
