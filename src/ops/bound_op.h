@@ -25,6 +25,7 @@ struct RunContext {
   // Not the first microbatch of the step: carried outputs are added to.
   bool accumulate = false;
   float learning_rate = 0.0f;
+  float loss_scale = 1.0f;  // what the loss's gradient is multiplied by
 
   // REQUIRES: axis.valid().
   const AxisPart& PartOf(AxisId axis) const { return axes[axis.index()]; }
