@@ -60,7 +60,7 @@ void FillGrad(OurSide& side, int64_t rows, int64_t classes) {
   side.Set(
       [=](const KernelContext& context) {
         kernels::SoftmaxCrossEntropyGrad(rows, classes, F32(logits), labels,
-                                         1.0f, F32(grad), context);
+                                         1.0f, 1.0f, F32(grad), context);
       },
       [=] {
         std::vector<float> softmax(grad, grad + rows * classes);

@@ -57,6 +57,20 @@ HWY_INLINE void CopyRowAs(int64_t n, const From* from, To* to, const F& f) {
   StoreFirstAs(f(LoadFirstAs(d, from + i, rest)), d, to + i, rest);
 }
 
+// y[i] = f(in[i]...) over [0, n), each in its type: whole vectors, then a
+// masked one, so that nothing past n is read or written.
+template <typename F, typename Out, typename... In>
+HWY_INLINE void Map(size_t n, const F& f, Out* y, const In*... in) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    StoreAs(f(LoadAs(d, in + i)...), d, y + i);
+  }
+  if (i == n) return;
+  StoreFirstAs(f(LoadFirstAs(d, in + i, n - i)...), d, y + i, n - i);
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace thimble::kernels

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/accumulate.h"
 
-#include <cstring>
-
 #include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "ops/bound_op.h"
@@ -28,7 +26,7 @@ void Accumulate::Run(const BoundOp& c, const RunContext& run) const {
   ForGroups(groups ? group_images_ : 1, images, [&](const Group& g) {
     const kernels::ConstTensor part = c.In(0).From(g.index * elements);
     if (g.index == 0 && !c.Adds(0, run)) {
-      std::memcpy(c.Out(0).data(), part.data(), c.out_spec(0).bytes());
+      kernels::Copy(elements, part, c.Out(0), c.kernel);
     } else {
       kernels::Add(elements, c.Out(0), part, c.Out(0), c.kernel);
     }

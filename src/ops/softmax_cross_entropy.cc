@@ -72,7 +72,7 @@ void SoftmaxCrossEntropyGrad::Run(const BoundOp& c,
       run.Rows(c.in_spec(kLogits)), c.in_spec(kLogits).shape[1], c.In(kLogits),
       c.In(kLabels).i32(),
       1.0f / static_cast<float>(run.PartOf(c.in_spec(kLogits).axis).total),
-      c.Out(0), c.kernel);
+      run.loss_scale, c.Out(0), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -28,7 +28,8 @@ class SoftmaxCrossEntropy final : public OpDef {
                     std::span<const ValueSpec> outputs) const override;
 };
 
-// logits, labels -> grad_logits, of the mean over the rows that a run holds
+// logits, labels -> grad_logits, of the mean over the images of the step, times
+// RunContext::loss_scale
 class SoftmaxCrossEntropyGrad final : public OpDef {
  public:
   enum Input : uint32_t { kLogits, kLabels };

@@ -13,21 +13,22 @@
 
 #include <cstddef>
 
-#include "kernels/simd-inl.h"
+#include "kernels/convert-inl.h"
+#include "kernels/elements-inl.h"
+#include "kernels/stage-inl.h"
+#include "kernels/storage.h"
+#include "kernels/tensor.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
 namespace HWY_NAMESPACE {
-
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
+namespace {
 
 // total += the sum of n elements, for each of kPlanes planes in index order: a
 // vector of partial sums each, folded at the end. Planes are summed beside each
 // other, so that one addition does not wait for the last.
-template <size_t kPlanes>
-HWY_INLINE void AddPlanes(size_t n, size_t stride, const float* x,
-                          float& total) {
+template <size_t kPlanes, typename T>
+HWY_INLINE void AddPlanes(size_t n, size_t stride, const T* x, float& total) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   V sum[kPlanes];
@@ -37,13 +38,13 @@ HWY_INLINE void AddPlanes(size_t n, size_t stride, const float* x,
   for (; i + lanes <= n; i += lanes) {
     THIMBLE_UNROLL
     for (size_t p = 0; p < kPlanes; ++p) {
-      sum[p] = hn::Add(sum[p], hn::LoadU(d, x + p * stride + i));
+      sum[p] = hn::Add(sum[p], LoadAs(d, x + p * stride + i));
     }
   }
   if (i < n) {
     THIMBLE_UNROLL
     for (size_t p = 0; p < kPlanes; ++p) {
-      sum[p] = hn::Add(sum[p], LoadFirst(d, x + p * stride + i, n - i));
+      sum[p] = hn::Add(sum[p], LoadFirstAs(d, x + p * stride + i, n - i));
     }
   }
   THIMBLE_UNROLL
@@ -53,20 +54,24 @@ HWY_INLINE void AddPlanes(size_t n, size_t stride, const float* x,
 }
 
 // One channel: planes of n elements of all images, `stride` apart.
-float SumChannel(size_t images, size_t stride, size_t n, const float* x) {
+float SumChannel(size_t images, size_t stride, size_t n, const ConstTensor& x) {
   constexpr size_t kPlanes = 4;
   float total = 0.0f;
-  size_t i = 0;
-  for (; i + kPlanes <= images; i += kPlanes) {
-    AddPlanes<kPlanes>(n, stride, x + i * stride, total);
-  }
-  for (; i < images; ++i) AddPlanes<1>(n, stride, x + i * stride, total);
+  WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
+    const auto* from = DataOf<decltype(type)>(x);
+    size_t i = 0;
+    for (; i + kPlanes <= images; i += kPlanes) {
+      AddPlanes<kPlanes>(n, stride, from + i * stride, total);
+    }
+    for (; i < images; ++i) AddPlanes<1>(n, stride, from + i * stride, total);
+  });
   return total;
 }
 
-// sums += kRows rows of n channels, in index order.
-template <size_t kRows>
-HWY_INLINE void AddRows(size_t n, size_t stride, const float* x, float* sums) {
+// sums += kRows rows of n channels, in index order. Sums can be read and
+// written up to a whole vector.
+template <size_t kRows, typename T>
+HWY_INLINE void AddRows(size_t n, size_t stride, const T* x, float* sums) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   size_t c = 0;
@@ -74,22 +79,25 @@ HWY_INLINE void AddRows(size_t n, size_t stride, const float* x, float* sums) {
     V sum = hn::LoadU(d, sums + c);
     THIMBLE_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
-      sum = hn::Add(sum, hn::LoadU(d, x + r * stride + c));
+      sum = hn::Add(sum, LoadAs(d, x + r * stride + c));
     }
     hn::StoreU(sum, d, sums + c);
   }
-  for (; c < n; ++c) {
-    float sum = sums[c];
-    for (size_t r = 0; r < kRows; ++r) sum += x[r * stride + c];
-    sums[c] = sum;
+  if (c == n) return;
+  V sum = hn::LoadU(d, sums + c);
+  THIMBLE_UNROLL
+  for (size_t r = 0; r < kRows; ++r) {
+    sum = hn::Add(sum, LoadFirstAs(d, x + r * stride + c, n - c));
   }
+  hn::StoreU(sum, d, sums + c);
 }
 
 // Rows of one pixel: n channels of every image, lanes over channels. Sums of
 // kColumns channels stay in the cache while whole stretches of rows go by.
 // `addend` may be null.
-void SumRows(size_t images, size_t stride, size_t n, const float* x,
-             const float* addend, float* sums) {
+template <typename T>
+HWY_INLINE void SumRowsOf(size_t images, size_t stride, size_t n, const T* x,
+                          const float* addend, float* sums) {
   constexpr size_t kColumns = 512;
   constexpr size_t kRows = 4;
   for (size_t c = 0; c < n; c += kColumns) {
@@ -106,6 +114,14 @@ void SumRows(size_t images, size_t stride, size_t n, const float* x,
   }
 }
 
+void SumRows(size_t images, size_t stride, size_t n, const ConstTensor& x,
+             const float* addend, float* sums) {
+  WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
+    SumRowsOf(images, stride, n, DataOf<decltype(type)>(x), addend, sums);
+  });
+}
+
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace thimble::kernels
 HWY_AFTER_NAMESPACE();

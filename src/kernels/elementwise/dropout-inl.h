@@ -16,10 +16,13 @@
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/simd-inl.h"
+#include "kernels/stage-inl.h"
+#include "kernels/tensor.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
 namespace HWY_NAMESPACE {
+namespace {
 
 // At most one vector for each of a group's words, so that the layout of masks
 // is the same on every target.
@@ -132,7 +135,8 @@ HWY_INLINE void DropoutGroupOf(const DropoutMask& mask, const PhiloxKeys& keys,
 
 // Groups [begin, end) of images of `elements` each, counted over all of them.
 void DropoutGroups(int64_t begin, int64_t end, int64_t elements,
-                   const DropoutMask& mask, const float* x, float* y) {
+                   const DropoutMask& mask, const ConstTensor& x,
+                   const Tensor& y) {
   constexpr auto kGroup = static_cast<int64_t>(kDropoutGroup);
   const int64_t groups = (elements + kGroup - 1) / kGroup;
   const PhiloxKeys keys(mask.seed);
@@ -141,12 +145,16 @@ void DropoutGroups(int64_t begin, int64_t end, int64_t elements,
     const int64_t block =
         (mask.first * groups + unit) * static_cast<int64_t>(kDropoutBlocks);
     const int64_t at = unit / groups * elements + first;
+    const int64_t n = HWY_MIN(kGroup, elements - first);
+    HWY_ALIGN float line[kDropoutGroup];
+    float* to = PieceToWrite(y, at, line);
     DropoutGroupOf(mask, keys, static_cast<uint32_t>(block),
-                   static_cast<size_t>(HWY_MIN(kGroup, elements - first)),
-                   x + at, y + at);
+                   static_cast<size_t>(n), ReadPiece(x, at, n, line), to);
+    WritePiece(n, to, y, at);
   }
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace thimble::kernels
 HWY_AFTER_NAMESPACE();

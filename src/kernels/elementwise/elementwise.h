@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Element-by-element kernels and their gradients. Tensors are f32, aligned to 4
-// bytes at least; counts are elements. `y` may lie where an input of the same
-// size does wherever the comment says "in place". Each output element depends
-// on one position of the inputs, so results do not depend on the thread count.
-// No scratch.
+// Element-by-element kernels and their gradients. Tensors are stored as f32,
+// f16 or bf16, those of one call in the same type unless said; biases and their
+// gradients are f32. Arithmetic is f32, and a value is rounded once, to nearest
+// even, when it is written. Counts are elements. `y` may lie where an input of
+// the same size and type does wherever the comment says "in place". Each output
+// element depends on one position of the inputs, so results do not depend on
+// the thread count. No scratch.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +17,16 @@
 
 namespace thimble::kernels {
 
-// y = a + b. In place on a or b.
+// y = a + b, each of any float type. In place on a or b.
 void Add(int64_t n, ConstTensor a, ConstTensor b, Tensor y,
          const KernelContext& context);
+
+// y = x, each of any float type; the same bits where the types are the same.
+// No aliasing.
+void Copy(int64_t n, ConstTensor x, Tensor y, const KernelContext& context);
+
+// Whether no element is infinite or NaN.
+bool AllFinite(int64_t n, ConstTensor values, const KernelContext& context);
 
 // y = max(x, 0); NaN stays NaN. In place.
 void Relu(int64_t n, ConstTensor x, Tensor y, const KernelContext& context);
@@ -68,7 +77,8 @@ constexpr int64_t DropoutBlocks(int64_t images, int64_t elements) {
 void Dropout(int64_t images, int64_t elements, const DropoutMask& mask,
              ConstTensor x, Tensor y, const KernelContext& context);
 
-// Images as bytes into f32: y[i, c, p] = x[i, c, p] * scale[c] + shift[c].
+// Images as bytes into any float type: y[i, c, p] = x[i, c, p] * scale[c] +
+// shift[c].
 void NormalizeU8(int64_t images, int64_t channels, int64_t pixels,
                  const uint8_t* x, const float* scale, const float* shift,
                  Tensor y, const KernelContext& context);

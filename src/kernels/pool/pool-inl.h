@@ -323,24 +323,6 @@ HWY_INLINE void AveragePlane(const PoolShape& s, const float* x, float* y) {
   }
 }
 
-// Sum of n ≤ kPoolPiece elements.
-HWY_INLINE double SumPixels(size_t n, const float* x) {
-  const D d;
-  const size_t lanes = hn::Lanes(d);
-  V a = hn::Zero(d), b = a, c = a, e = a;
-  size_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    a = hn::Add(a, hn::LoadU(d, x + i));
-    b = hn::Add(b, hn::LoadU(d, x + i + lanes));
-    c = hn::Add(c, hn::LoadU(d, x + i + 2 * lanes));
-    e = hn::Add(e, hn::LoadU(d, x + i + 3 * lanes));
-  }
-  for (; i + lanes <= n; i += lanes) a = hn::Add(a, hn::LoadU(d, x + i));
-  if (i < n) b = hn::Add(b, LoadFirst(d, x + i, n - i));
-  const V sum = hn::Add(hn::Add(a, b), hn::Add(c, e));
-  return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace thimble::kernels

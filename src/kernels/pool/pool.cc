@@ -271,38 +271,6 @@ void AveragePoolGradPlane(const PoolShape& shape, const float* grad_y,
   }
 }
 
-// ---- Whole planes
-
-HWY_INLINE float MeanOfPlane(int64_t pixels, const float* x) {
-  double sum = 0.0;
-  for (int64_t p = 0; p < pixels; p += kPoolPiece) {
-    const int64_t n = HWY_MIN(kPoolPiece, pixels - p);
-    sum += SumPixels(static_cast<size_t>(n), x + p);
-  }
-  return static_cast<float>(sum / static_cast<double>(pixels));
-}
-
-// Several planes in one call, so that the work of one overlaps with the next.
-void MeansOfPlanes(int64_t planes, int64_t pixels, const float* x, float* y) {
-  for (int64_t p = 0; p < planes; ++p)
-    y[p] = MeanOfPlane(pixels, x + p * pixels);
-}
-
-// values[p] / pixels all over plane p.
-void SpreadOverPlanes(int64_t planes, int64_t pixels, const float* values,
-                      float* x) {
-  const D d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const float* end = x + planes * pixels;
-  for (int64_t plane = 0; plane < planes; ++plane, x += pixels) {
-    const V v = hn::Set(d, values[plane] / static_cast<float>(pixels));
-    for (int64_t p = 0; p < pixels; p += lanes) {
-      StoreInPlane(v, x + p, static_cast<size_t>(HWY_MIN(lanes, pixels - p)),
-                   end);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace thimble::kernels
@@ -368,30 +336,6 @@ void AveragePoolGrad(const PoolShape& shape, int64_t images, ConstTensor grad_y,
   ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
     run(shape, grad_y_f32 + out, grad_x_f32 + in);
   });
-}
-
-void GlobalAveragePool(int64_t images, int64_t channels, int64_t pixels,
-                       ConstTensor x, Tensor y, const KernelContext& context) {
-  const float* x_f32 = x.f32();
-  float* y_f32 = y.f32();
-  const auto means = THIMBLE_DISPATCH(MeansOfPlanes).Get();
-  context.pool->ParallelFor(
-      images * channels, [&](int64_t begin, int64_t end, int) {
-        means(end - begin, pixels, x_f32 + begin * pixels, y_f32 + begin);
-      });
-}
-
-void GlobalAveragePoolGrad(int64_t images, int64_t channels, int64_t pixels,
-                           ConstTensor grad_y, Tensor grad_x,
-                           const KernelContext& context) {
-  const float* grad_y_f32 = grad_y.f32();
-  float* grad_x_f32 = grad_x.f32();
-  const auto spread = THIMBLE_DISPATCH(SpreadOverPlanes).Get();
-  context.pool->ParallelFor(images * channels,
-                            [&](int64_t begin, int64_t end, int) {
-                              spread(end - begin, pixels, grad_y_f32 + begin,
-                                     grad_x_f32 + begin * pixels);
-                            });
 }
 
 }  // namespace thimble::kernels

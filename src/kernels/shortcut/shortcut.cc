@@ -8,7 +8,9 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/simd-inl.h"
+#include "kernels/storage.h"
 #include "kernels/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,6 +20,11 @@ namespace {
 
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
+
+// f16 and bf16 are moved as bits. Pairs of them are the lanes of Pairs.
+using Pairs = hn::RebindToUnsigned<D>;
+using D16 = hn::Repartition<uint16_t, Pairs>;
+using Half16 = hn::Rebind<uint16_t, Pairs>;
 
 // y[i] = x[2i] for i < n; x has width ≥ 2n − 1 elements.
 HWY_INLINE void TakeEveryOther(size_t n, size_t width, const float* x,
@@ -45,6 +52,21 @@ HWY_INLINE void TakeEveryOther(size_t n, size_t width, const float* x,
   }
 }
 
+// The even one of a pair is the lower half of its bits.
+HWY_INLINE void TakeEveryOther(size_t n, size_t width, const uint16_t* x,
+                               uint16_t* y) {
+  const Pairs d;
+  const hn::RebindToSigned<Pairs> di;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; 2 * (i + lanes) <= width; i += lanes) {
+    const auto pairs = hn::BitCast(d, hn::LoadU(D16(), x + 2 * i));
+    const auto even = hn::And(pairs, hn::Set(d, 0xFFFFu));
+    hn::StoreU(hn::DemoteTo(Half16(), hn::BitCast(di, even)), Half16(), y + i);
+  }
+  for (; i < n; ++i) y[i] = x[2 * i];
+}
+
 // x[2i] = y[i] and zeros between, for `width` elements of x.
 HWY_INLINE void SpreadToEveryOther(size_t n, size_t width, const float* y,
                                    float* x) {
@@ -63,6 +85,21 @@ HWY_INLINE void SpreadToEveryOther(size_t n, size_t width, const float* y,
   std::memcpy(x + 2 * i, staged, (width - 2 * i) * sizeof(float));
 }
 
+HWY_INLINE void SpreadToEveryOther(size_t n, size_t width, const uint16_t* y,
+                                   uint16_t* x) {
+  const Pairs d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; 2 * (i + lanes) <= width; i += lanes) {
+    const auto pairs = hn::PromoteTo(d, hn::LoadU(Half16(), y + i));
+    hn::StoreU(hn::BitCast(D16(), pairs), D16(), x + 2 * i);
+  }
+  for (; i < n; ++i) {
+    x[2 * i] = y[i];
+    if (2 * i + 1 < width) x[2 * i + 1] = 0;
+  }
+}
+
 // y[i] = x[i * stride] for i < n.
 HWY_INLINE void TakeStrided(size_t n, size_t stride, const float* x, float* y) {
   const D d;
@@ -77,18 +114,25 @@ HWY_INLINE void TakeStrided(size_t n, size_t stride, const float* x, float* y) {
   for (; i < n; ++i) y[i] = x[i * stride];
 }
 
+HWY_INLINE void TakeStrided(size_t n, size_t stride, const uint16_t* x,
+                            uint16_t* y) {
+  for (size_t i = 0; i < n; ++i) y[i] = x[i * stride];
+}
+
 // x[i * stride] = y[i] and zeros between. No target but AVX-512 scatters.
-HWY_INLINE void SpreadStrided(size_t n, size_t stride, size_t width,
-                              const float* y, float* x) {
-  std::memset(x, 0, width * sizeof(float));
+template <typename T>
+HWY_INLINE void SpreadStrided(size_t n, size_t stride, size_t width, const T* y,
+                              T* x) {
+  std::memset(x, 0, width * sizeof(T));
   for (size_t i = 0; i < n; ++i) x[i * stride] = y[i];
 }
 
-void SamplePlane(const ShortcutShape& shape, const float* x, float* y) {
+template <typename T>
+HWY_INLINE void SamplePlaneOf(const ShortcutShape& shape, const T* x, T* y) {
   const auto n = static_cast<size_t>(shape.out_width());
   const auto width = static_cast<size_t>(shape.width);
   for (int64_t h = 0; h < shape.out_height(); ++h) {
-    const float* row = x + h * shape.stride * shape.width;
+    const T* row = x + h * shape.stride * shape.width;
     if (shape.stride == 2) {
       TakeEveryOther(n, width, row, y + h * shape.out_width());
     } else {
@@ -98,12 +142,13 @@ void SamplePlane(const ShortcutShape& shape, const float* x, float* y) {
   }
 }
 
-void SpreadPlane(const ShortcutShape& shape, const float* y, float* x) {
+template <typename T>
+HWY_INLINE void SpreadPlaneOf(const ShortcutShape& shape, const T* y, T* x) {
   const auto n = static_cast<size_t>(shape.out_width());
   const auto width = static_cast<size_t>(shape.width);
   for (int64_t h = 0; h < shape.height; ++h, x += shape.width) {
     if (h % shape.stride != 0) {
-      std::memset(x, 0, width * sizeof(float));
+      std::memset(x, 0, width * sizeof(T));
     } else if (shape.stride == 2) {
       SpreadToEveryOther(n, width, y, x);
       y += shape.out_width();
@@ -112,6 +157,34 @@ void SpreadPlane(const ShortcutShape& shape, const float* y, float* x) {
       y += shape.out_width();
     }
   }
+}
+
+// Calls run(from, to) with pointers to elements of the tensors' size.
+template <typename F>
+HWY_INLINE void WithBits(const ConstTensor& from, const Tensor& to,
+                         const F& run) {
+  WithFloatType(to.dtype(), [&](auto type) HWY_ATTR {
+    if constexpr (sizeof(type) == sizeof(float)) {
+      run(from.f32(), to.f32());
+    } else {
+      run(static_cast<const uint16_t*>(from.data()),
+          static_cast<uint16_t*>(to.data()));
+    }
+  });
+}
+
+void SamplePlane(const ShortcutShape& shape, const ConstTensor& x,
+                 const Tensor& y) {
+  WithBits(x, y, [&](const auto* from, auto* to) HWY_ATTR {
+    SamplePlaneOf(shape, from, to);
+  });
+}
+
+void SpreadPlane(const ShortcutShape& shape, const ConstTensor& y,
+                 const Tensor& x) {
+  WithBits(y, x, [&](const auto* from, auto* to) HWY_ATTR {
+    SpreadPlaneOf(shape, from, to);
+  });
 }
 
 }  // namespace
@@ -124,24 +197,24 @@ namespace thimble::kernels {
 
 void Shortcut(const ShortcutShape& shape, int64_t images, ConstTensor x,
               Tensor y, const KernelContext& context) {
-  const float* x_f32 = x.f32();
-  float* y_f32 = y.f32();
+  TH_CHECK(x.dtype() == y.dtype());
   const auto sample = THIMBLE_DISPATCH(SamplePlane).Get();
   const int64_t in = shape.height * shape.width;
   const int64_t out = shape.out_height() * shape.out_width();
-  const size_t bytes = static_cast<size_t>(out) * sizeof(float);
+  const size_t bytes = BytesFor(y.dtype(), out);
   context.pool->ParallelFor(
       images * shape.out_channels, [&](int64_t begin, int64_t end, int) {
         for (int64_t p = begin; p < end; ++p) {
           const int64_t i = p / shape.out_channels;
           const int64_t c = p % shape.out_channels;
-          const float* from = x_f32 + (i * shape.in_channels + c) * in;
+          const ConstTensor from = x.From((i * shape.in_channels + c) * in);
+          const Tensor to = y.From(p * out);
           if (c >= shape.in_channels) {
-            std::memset(y_f32 + p * out, 0, bytes);
+            std::memset(to.data(), 0, bytes);
           } else if (shape.stride == 1) {
-            std::memcpy(y_f32 + p * out, from, bytes);
+            std::memcpy(to.data(), from.data(), bytes);
           } else {
-            sample(shape, from, y_f32 + p * out);
+            sample(shape, from, to);
           }
         }
       });
@@ -150,27 +223,27 @@ void Shortcut(const ShortcutShape& shape, int64_t images, ConstTensor x,
 void ShortcutGrad(const ShortcutShape& shape, int64_t images,
                   ConstTensor grad_y, Tensor grad_x,
                   const KernelContext& context) {
-  const float* grad_y_f32 = grad_y.f32();
-  float* grad_x_f32 = grad_x.f32();
+  TH_CHECK(grad_y.dtype() == grad_x.dtype());
   const auto spread = THIMBLE_DISPATCH(SpreadPlane).Get();
   const int64_t in = shape.height * shape.width;
   const int64_t out = shape.out_height() * shape.out_width();
-  const size_t bytes = static_cast<size_t>(in) * sizeof(float);
-  context.pool->ParallelFor(
-      images * shape.in_channels, [&](int64_t begin, int64_t end, int) {
-        for (int64_t p = begin; p < end; ++p) {
-          const int64_t i = p / shape.in_channels;
-          const int64_t c = p % shape.in_channels;
-          const float* from = grad_y_f32 + (i * shape.out_channels + c) * out;
-          if (c >= shape.out_channels) {
-            std::memset(grad_x_f32 + p * in, 0, bytes);
-          } else if (shape.stride == 1) {
-            std::memcpy(grad_x_f32 + p * in, from, bytes);
-          } else {
-            spread(shape, from, grad_x_f32 + p * in);
-          }
-        }
-      });
+  const size_t bytes = BytesFor(grad_x.dtype(), in);
+  context.pool->ParallelFor(images * shape.in_channels, [&](int64_t begin,
+                                                            int64_t end, int) {
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t i = p / shape.in_channels;
+      const int64_t c = p % shape.in_channels;
+      const ConstTensor from = grad_y.From((i * shape.out_channels + c) * out);
+      const Tensor to = grad_x.From(p * in);
+      if (c >= shape.out_channels) {
+        std::memset(to.data(), 0, bytes);
+      } else if (shape.stride == 1) {
+        std::memcpy(to.data(), from.data(), bytes);
+      } else {
+        spread(shape, from, to);
+      }
+    }
+  });
 }
 
 }  // namespace thimble::kernels

@@ -2,7 +2,8 @@
 //
 // The identity shortcut across a change of shape: every stride-th row and
 // column of each plane, then channels of zeros behind the existing ones.
-// Tensors are planar and f32. No aliasing, no scratch.
+// Tensors are planar, both of one float type; values keep their bits. No
+// aliasing, no scratch.
 #pragma once
 
 #include <cstdint>

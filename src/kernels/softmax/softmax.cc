@@ -6,12 +6,15 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
 
+#include "base/check.h"
 #include "hwy/contrib/math/math-inl.h"
-#include "kernels/simd-inl.h"
+#include "kernels/elements-inl.h"
+#include "kernels/stage-inl.h"
 #include "kernels/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,8 +22,6 @@ namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
 using Wide = hn::Repartition<double, D>;
 using WideV = hn::Vec<Wide>;
 using Half = hn::Half<D>;
@@ -101,42 +102,104 @@ HWY_INLINE bool Contains(size_t n, const float* x, float value) {
   return false;
 }
 
-// −log softmax(x)[label] of one row, which is never negative: the largest logit
-// adds exactly 1 to the sum.
-double SoftmaxRowLoss(size_t classes, const float* x, size_t label,
-                      bool* correct) {
-  const float largest = LargestOf(classes, x);
-  const double sum = SumOfExp(classes, x, largest, [](size_t, V) HWY_ATTR {});
-  // NaN fails the comparison.
-  *correct = sum >= 1.0 && x[label] == largest && !Contains(label, x, largest);
-  return std::log(sum) + (static_cast<double>(largest) - x[label]);
-}
-
-void SoftmaxRowGrad(size_t classes, const float* x, size_t label, float scale,
-                    float* grad) {
+// terms = exp(x − shift); their sum. In place on x.
+double StoreExp(size_t n, const float* x, float shift, float* terms) {
   const D d;
-  const size_t lanes = hn::Lanes(d);
-  const float largest = LargestOf(classes, x);
-  // grad may be x: a position is read before it is written.
-  const double sum = SumOfExp(classes, x, largest, [=](size_t i, V e) HWY_ATTR {
-    const size_t left = classes - i;
-    if (left >= lanes) {
-      hn::StoreU(e, d, grad + i);
+  return SumOfExp(n, x, shift, [=](size_t i, V e) HWY_ATTR {
+    const size_t left = n - i;
+    if (left >= hn::Lanes(d)) {
+      hn::StoreU(e, d, terms + i);
     } else {
-      StoreFirst(e, d, grad + i, left);
+      StoreFirst(e, d, terms + i, left);
     }
   });
-  const double at_label = static_cast<double>(grad[label]) / sum - 1.0;
-  const V factor = hn::Set(d, static_cast<float>(scale / sum));
-  size_t i = 0;
-  for (; i + lanes <= classes; i += lanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, grad + i), factor), d, grad + i);
+}
+
+// ---- Rows of any float type: as a whole where they are f32, else in pieces.
+
+constexpr int64_t kPiece = 512;
+
+// Calls f(begin, count, x, line) for pieces of the first n elements of a row: x
+// are `count` of them from `begin` on as f32, and `line` has room for as many
+// where they are stored otherwise. x may be the line.
+template <typename F>
+HWY_INLINE void ForPieces(size_t n, const ConstTensor& row, const F& f) {
+  HWY_ALIGN float line[kPiece];
+  const auto all = static_cast<int64_t>(n);
+  const int64_t most = row.dtype() == DType::kF32 ? all : kPiece;
+  for (int64_t i = 0; i < all; i += most) {
+    const int64_t count = HWY_MIN(most, all - i);
+    f(i, static_cast<size_t>(count), ReadPiece(row, i, count, line), line);
   }
-  if (i < classes) {
-    const V e = LoadFirst(d, grad + i, classes - i);
-    StoreFirst(hn::Mul(e, factor), d, grad + i, classes - i);
+}
+
+HWY_INLINE float LargestOfRow(size_t n, const ConstTensor& row) {
+  float largest = 0.0f;
+  ForPieces(n, row,
+            [&](int64_t begin, size_t count, const float* x, float*) HWY_ATTR {
+              const float here = LargestOf(count, x);
+              largest = begin == 0 ? here : std::max(largest, here);
+            });
+  return largest;
+}
+
+// −log softmax(x)[label] of one row, which is never negative: the largest logit
+// adds exactly 1 to the sum.
+double SoftmaxRowLoss(size_t classes, const ConstTensor& row, size_t label,
+                      bool* correct) {
+  const float largest = LargestOfRow(classes, row);
+  double sum = 0.0;
+  ForPieces(classes, row,
+            [&](int64_t, size_t n, const float* x, float*) HWY_ATTR {
+              sum += SumOfExp(n, x, largest, [](size_t, V) HWY_ATTR {});
+            });
+  float line = 0.0f;
+  const float at_label = *ReadPiece(row, static_cast<int64_t>(label), 1, &line);
+  // NaN fails the comparison.
+  *correct = sum >= 1.0 && at_label == largest;
+  if (*correct) {
+    ForPieces(label, row,
+              [&](int64_t, size_t n, const float* x, float*) HWY_ATTR {
+                if (Contains(n, x, largest)) *correct = false;
+              });
   }
-  grad[label] = static_cast<float>(at_label * scale);
+  return std::log(sum) + (static_cast<double>(largest) - at_label);
+}
+
+// The exponentials of n classes become gradients. The label's lies at `label`
+// if that is below n.
+HWY_INLINE void ScaleTerms(size_t n, size_t label, double sum, float scale,
+                           float loss_scale, float* terms) {
+  const V factor = hn::Set(D(), static_cast<float>(scale / sum));
+  const V last = hn::Set(D(), loss_scale);
+  const float hot = label < n ? terms[label] : 0.0f;
+  CopyRowAs(static_cast<int64_t>(n), terms, terms,
+            [=](V e) HWY_ATTR { return hn::Mul(hn::Mul(e, factor), last); });
+  if (label >= n) return;
+  const double difference = static_cast<double>(hot) / sum - 1.0;
+  terms[label] = static_cast<float>(difference * scale) * loss_scale;
+}
+
+// Exponentials are kept where the gradient is f32 and made twice where it is
+// not: rounded ones are of no use. grad may be the row itself: a piece is read
+// before it is written.
+void SoftmaxRowGrad(size_t classes, const ConstTensor& row, size_t label,
+                    float scale, float loss_scale, const Tensor& grad) {
+  const float largest = LargestOfRow(classes, row);
+  const bool keep = grad.dtype() == DType::kF32;
+  double sum = 0.0;
+  ForPieces(classes, row,
+            [&](int64_t begin, size_t n, const float* x, float* line) HWY_ATTR {
+              sum += StoreExp(n, x, largest, PieceToWrite(grad, begin, line));
+            });
+  ForPieces(classes, keep ? ConstTensor(grad) : row,
+            [&](int64_t begin, size_t n, const float* x, float* line) HWY_ATTR {
+              float* terms = PieceToWrite(grad, begin, line);
+              if (!keep) StoreExp(n, x, largest, terms);
+              ScaleTerms(n, label - static_cast<size_t>(begin), sum, scale,
+                         loss_scale, terms);
+              WritePiece(static_cast<int64_t>(n), terms, grad, begin);
+            });
 }
 
 }  // namespace
@@ -154,7 +217,6 @@ Workspace SoftmaxCrossEntropyWorkspace(int64_t rows) {
 void SoftmaxCrossEntropy(int64_t rows, int64_t classes, ConstTensor logits,
                          const int32_t* labels, float* loss, int32_t* correct,
                          const KernelContext& context) {
-  const float* logits_f32 = logits.f32();
   const auto row_loss = THIMBLE_DISPATCH(SoftmaxRowLoss).Get();
   auto* losses = context.Shared<float>();
   // A sum of integers is the same in any order.
@@ -164,7 +226,7 @@ void SoftmaxCrossEntropy(int64_t rows, int64_t classes, ConstTensor logits,
     for (int64_t r = begin; r < end; ++r) {
       bool hit = false;
       losses[r] = static_cast<float>(
-          row_loss(static_cast<size_t>(classes), logits_f32 + r * classes,
+          row_loss(static_cast<size_t>(classes), logits.From(r * classes),
                    static_cast<size_t>(labels[r]), &hit));
       own_hits += hit ? 1 : 0;
     }
@@ -177,15 +239,16 @@ void SoftmaxCrossEntropy(int64_t rows, int64_t classes, ConstTensor logits,
 }
 
 void SoftmaxCrossEntropyGrad(int64_t rows, int64_t classes, ConstTensor logits,
-                             const int32_t* labels, float scale, Tensor grad,
+                             const int32_t* labels, float scale,
+                             float loss_scale, Tensor grad,
                              const KernelContext& context) {
-  const float* logits_f32 = logits.f32();
-  float* grad_f32 = grad.f32();
+  TH_CHECK(logits.dtype() == grad.dtype());
   const auto row_grad = THIMBLE_DISPATCH(SoftmaxRowGrad).Get();
   context.pool->ParallelFor(rows, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      row_grad(static_cast<size_t>(classes), logits_f32 + r * classes,
-               static_cast<size_t>(labels[r]), scale, grad_f32 + r * classes);
+      row_grad(static_cast<size_t>(classes), logits.From(r * classes),
+               static_cast<size_t>(labels[r]), scale, loss_scale,
+               grad.From(r * classes));
     }
   });
 }

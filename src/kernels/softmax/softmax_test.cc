@@ -127,10 +127,10 @@ void CheckGrad(const Rows& data, size_t misalign) {
     GuardedBuffer<float> grad(size, misalign), in_place(size, misalign);
     for (size_t i = 0; i < size; ++i) in_place[i] = data.logits[i];
     SoftmaxCrossEntropyGrad(data.rows, data.classes, F32(data.logits.data()),
-                            data.labels.data(), static_cast<float>(scale),
+                            data.labels.data(), static_cast<float>(scale), 1.0f,
                             F32(grad.data()), *context);
     SoftmaxCrossEntropyGrad(data.rows, data.classes, F32(in_place.data()),
-                            data.labels.data(), static_cast<float>(scale),
+                            data.labels.data(), static_cast<float>(scale), 1.0f,
                             F32(in_place.data()), *context);
     for (int64_t r = 0; r < data.rows; ++r) {
       const double sum_error = data.SumError(r);
@@ -191,7 +191,7 @@ TEST(Softmax, StaysInsideItsTensors) {
       SoftmaxCrossEntropy(2, c, F32(logits.data()), labels.data(), loss.data(),
                           correct.data(), *context);
       SoftmaxCrossEntropyGrad(2, c, F32(logits.data()), labels.data(), 1.0f,
-                              F32(grad.data()), *context);
+                              1.0f, F32(grad.data()), *context);
     }
   });
 }
@@ -207,7 +207,7 @@ TEST(Softmax, HugeLogitsNeitherOverflowNorLoseTheDifference) {
     TestContext context(1, SoftmaxCrossEntropyWorkspace(1));
     SoftmaxCrossEntropy(1, 3, F32(logits.data()), labels.data(), loss.data(),
                         correct.data(), *context);
-    SoftmaxCrossEntropyGrad(1, 3, F32(logits.data()), labels.data(), 1.0f,
+    SoftmaxCrossEntropyGrad(1, 3, F32(logits.data()), labels.data(), 1.0f, 1.0f,
                             F32(grad.data()), *context);
     EXPECT_EQ(loss[0], static_cast<float>(std::log(2.0)));
     EXPECT_EQ(correct[0], 0);  // the first of two largest is class 0
@@ -257,7 +257,7 @@ TEST(Softmax, NanAndInfinityShowInLossAndGradient) {
           EXPECT_TRUE(std::isnan(loss[0]));
           EXPECT_EQ(correct[0], 0);
           SoftmaxCrossEntropyGrad(1, data.classes, F32(data.logits.data()),
-                                  data.labels.data(), 1.0f,
+                                  data.labels.data(), 1.0f, 1.0f,
                                   F32(data.logits.data()), *context);
           for (size_t i = 0; i < classes; ++i) {
             EXPECT_TRUE(std::isnan(data.logits[i]));
@@ -275,7 +275,7 @@ TEST(Softmax, MinusInfinityIsAClassThatCannotBe) {
     data.labels[0] = 0;
     TestContext context(1, SoftmaxCrossEntropyWorkspace(1));
     SoftmaxCrossEntropyGrad(1, 5, F32(data.logits.data()), data.labels.data(),
-                            1.0f, F32(data.logits.data()), *context);
+                            1.0f, 1.0f, F32(data.logits.data()), *context);
     EXPECT_EQ(data.logits[1], 0.0f);
     EXPECT_TRUE(std::isfinite(data.logits[0]));
   });
