@@ -21,6 +21,7 @@
 #include "ops/dropout.h"
 #include "ops/fused_conv.h"
 #include "ops/linear.h"
+#include "ops/lstm_gates.h"
 #include "ops/norm_relu_conv.h"
 #include "ops/relu.h"
 #include "ops/reshape.h"
@@ -133,6 +134,37 @@ TEST(Scratch, IsTheKernels) {
           .scratch(),
       kernels::SoftmaxCrossEntropyWorkspace(8));
   EXPECT_EQ(Of<Relu>({kX}).scratch(), Workspace{});
+}
+
+// Of a product whose tensors have types of their own: each must reach the
+// kernel's question.
+TEST(Scratch, OfProductsFollowsTheStorageOfTheirTensors) {
+  const auto as = [](Shape shape, DType dtype) {
+    return ValueSpec{shape, dtype};
+  };
+  const kernels::LinearShape shape = {.in = 300, .out = 400};
+  const ValueSpec x = as({8, 300}, DType::kBF16), y = as({8, 400}, DType::kF16);
+  const ValueSpec w = as({400, 300}, DType::kF32), b = as({400}, DType::kF32);
+  const ValueSpec h = as({8, 100}, DType::kBF16);
+  const ValueSpec w_h = as({400, 100}, DType::kF32);
+  const auto scratch = [](const OpDef& op, std::vector<ValueSpec> inputs,
+                          std::vector<ValueSpec> outputs) {
+    return op.Scratch(inputs, outputs);
+  };
+  const Workspace forward = kernels::LinearForwardWorkspace(
+      shape, {DType::kBF16, DType::kF32, DType::kF16});
+  const Workspace weight = kernels::LinearGradWeightWorkspace(
+      shape, {DType::kBF16, DType::kF16, DType::kF32});
+  EXPECT_NE(forward, kernels::LinearForwardWorkspace(shape));
+  EXPECT_NE(weight, kernels::LinearGradWeightWorkspace(shape));
+  EXPECT_EQ(scratch(Linear(), {x, w}, {y}), forward);
+  EXPECT_EQ(scratch(LinearGradInput(), {y, w}, {x}),
+            kernels::LinearGradInputWorkspace(
+                shape, {DType::kF16, DType::kF32, DType::kBF16}));
+  EXPECT_EQ(scratch(LinearGradWeight(), {x, y}, {w}), weight);
+  EXPECT_EQ(scratch(LstmGates(true), {x, w, b, h, w_h}, {y}), forward);
+  EXPECT_EQ(scratch(LstmGatesGradWeight(true, false), {x, y, h}, {w, b, w_h}),
+            weight);
 }
 
 TEST(Scratch, OfFusedFormsHasRoomForVectorsPerChannelBehindTheKernels) {

@@ -53,8 +53,10 @@ int64_t Linear::Flops(std::span<const ValueSpec> inputs,
 }
 
 Workspace Linear::Scratch(std::span<const ValueSpec> inputs,
-                          std::span<const ValueSpec>) const {
-  return kernels::LinearForwardWorkspace(LinearShapeOf(inputs[kW]));
+                          std::span<const ValueSpec> outputs) const {
+  return kernels::LinearForwardWorkspace(
+      LinearShapeOf(inputs[kW]),
+      LinearStorageOf(inputs[kX], inputs[kW], outputs[0]));
 }
 
 Result<std::vector<ValueSpec>> LinearGradInput::Infer(
@@ -71,8 +73,10 @@ int64_t LinearGradInput::Flops(std::span<const ValueSpec> inputs,
 }
 
 Workspace LinearGradInput::Scratch(std::span<const ValueSpec> inputs,
-                                   std::span<const ValueSpec>) const {
-  return kernels::LinearGradInputWorkspace(LinearShapeOf(inputs[kW]));
+                                   std::span<const ValueSpec> outputs) const {
+  return kernels::LinearGradInputWorkspace(
+      LinearShapeOf(inputs[kW]),
+      LinearStorageOf(inputs[kGradY], inputs[kW], outputs[0]));
 }
 
 Result<std::vector<ValueSpec>> LinearGradWeight::Infer(
@@ -87,9 +91,11 @@ int64_t LinearGradWeight::Flops(std::span<const ValueSpec> inputs,
   return MatmulFlops(inputs[kX].shape[0], outputs[0]);
 }
 
-Workspace LinearGradWeight::Scratch(std::span<const ValueSpec>,
+Workspace LinearGradWeight::Scratch(std::span<const ValueSpec> inputs,
                                     std::span<const ValueSpec> outputs) const {
-  return kernels::LinearGradWeightWorkspace(LinearShapeOf(outputs[0]));
+  return kernels::LinearGradWeightWorkspace(
+      LinearShapeOf(outputs[0]),
+      LinearStorageOf(inputs[kX], inputs[kGradY], outputs[0]));
 }
 
 void Linear::Run(const BoundOp& c, const RunContext& run) const {

@@ -15,6 +15,13 @@ inline kernels::LinearShape LinearShapeOf(const ValueSpec& w) {
   return {.in = w.shape[1], .out = w.shape[0]};
 }
 
+// How a product's inputs, in the order of its kernel's, and its result lie.
+inline kernels::LinearStorage LinearStorageOf(const ValueSpec& a,
+                                              const ValueSpec& b,
+                                              const ValueSpec& to) {
+  return {a.storage.dtype, b.storage.dtype, to.storage.dtype};
+}
+
 class Linear final : public OpDef {
  public:
   enum Input : uint32_t { kX, kW };

@@ -116,12 +116,14 @@ int64_t LstmGates::Flops(std::span<const ValueSpec> inputs,
 }
 
 Workspace LstmGates::Scratch(std::span<const ValueSpec> inputs,
-                             std::span<const ValueSpec>) const {
-  const Workspace x =
-      kernels::LinearForwardWorkspace(LinearShapeOf(inputs[kWeightX]));
-  if (!recurrent_) return x;
-  return Larger(
-      x, kernels::LinearForwardWorkspace(LinearShapeOf(inputs[kWeightH])));
+                             std::span<const ValueSpec> outputs) const {
+  const auto product = [&](uint32_t in, uint32_t weight) {
+    return kernels::LinearForwardWorkspace(
+        LinearShapeOf(inputs[weight]),
+        LinearStorageOf(inputs[in], inputs[weight], outputs[0]));
+  };
+  const Workspace x = product(kX, kWX);
+  return recurrent_ ? Larger(x, product(kH, kWH)) : x;
 }
 
 Result<std::vector<ValueSpec>> LstmGatesGradWeight::Infer(
@@ -158,12 +160,15 @@ int64_t LstmGatesGradWeight::Flops(std::span<const ValueSpec> inputs,
 }
 
 Workspace LstmGatesGradWeight::Scratch(
-    std::span<const ValueSpec>, std::span<const ValueSpec> outputs) const {
-  const Workspace x =
-      kernels::LinearGradWeightWorkspace(LinearShapeOf(outputs[0]));
-  if (!recurrent_) return x;
-  return Larger(x,
-                kernels::LinearGradWeightWorkspace(LinearShapeOf(outputs[2])));
+    std::span<const ValueSpec> inputs,
+    std::span<const ValueSpec> outputs) const {
+  const auto product = [&](uint32_t in, size_t of) {
+    return kernels::LinearGradWeightWorkspace(
+        LinearShapeOf(outputs[of]),
+        LinearStorageOf(inputs[in], inputs[kGradZ], outputs[of]));
+  };
+  const Workspace x = product(kX, 0);
+  return recurrent_ ? Larger(x, product(kH, 2)) : x;
 }
 
 void LstmGates::Run(const BoundOp& c, const RunContext& run) const {

@@ -3,17 +3,18 @@
 #define HWY_TARGET_INCLUDE "kernels/matmul/matmul.cc"
 #include "kernels/matmul/matmul.h"
 
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/matmul/product.h"
+#include "kernels/matmul/staged-inl.h"
+#include "kernels/matmul/tile-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
-#include "kernels/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
@@ -22,112 +23,14 @@ namespace {
 
 using matmul::kBlockColumns;
 using matmul::kBlockRows;
-using matmul::kPanelDepth;
-using matmul::kPanelVectors;
-using matmul::Product;
-
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
-
-// Rows of the register tile: with two vectors per row the accumulators, the two
-// vectors of B and one broadcast fill 16 registers, or 19 of 32.
-#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2
-constexpr size_t kTileRows = 6;
-#else
-constexpr size_t kTileRows = 8;
-#endif
-
-// A block of rows of B and columns [first, first + count), as it is packed:
-// [depth][vectors * lanes], zeros past `count`.
-struct Panel {
-  float* data;
-  size_t first;
-  size_t count;
-  size_t vectors;  // 1 or kPanelVectors
-  size_t depth_begin;
-  size_t depth;
-};
-
-void Pack(const Product& p, const Panel& panel) {
-  const size_t width = panel.vectors * hn::Lanes(D());
-  if (panel.count < width) {
-    std::memset(panel.data, 0, panel.depth * width * sizeof(float));
-  }
-  if (p.b_transposed) {
-    const float* from = p.b + panel.first * p.b_stride + panel.depth_begin;
-    Transpose(panel.count, panel.depth, from, p.b_stride, panel.data, width);
-    return;
-  }
-  const float* from = p.b + panel.depth_begin * p.b_stride + panel.first;
-  for (size_t k = 0; k < panel.depth; ++k) {
-    std::memcpy(panel.data + k * width, from + k * p.b_stride,
-                panel.count * sizeof(float));
-  }
-}
-
-// c = addend + v, or v where there is no addend, of the first `count` lanes.
-HWY_INLINE void StoreSum(V v, const float* addend, float* c, size_t count) {
-  const D d;
-  if (count >= hn::Lanes(d)) {
-    hn::StoreU(addend == nullptr ? v : hn::Add(hn::LoadU(d, addend), v), d, c);
-  } else if (count > 0) {
-    StoreFirst(addend == nullptr ? v : hn::Add(LoadFirst(d, addend, count), v),
-               d, c, count);
-  }
-}
-
-// One register tile: kRows rows of C, all columns of the panel. Every element
-// is the sum over the panel's depth in index order, added to what earlier
-// panels of the same columns gave, and that of the first to the addend.
-template <size_t kRows, size_t kVectors>
-void MultiplyTile(const Product& p, const Panel& panel, size_t row) {
-  const D d;
-  const size_t lanes = hn::Lanes(d);
-  const size_t a_row = p.a_row;
-  const size_t a_depth = p.a_depth;
-  const float* a = p.a + row * a_row + panel.depth_begin * a_depth;
-  const float* b = panel.data;
-  V sum[kRows][kVectors];
-  for (size_t r = 0; r < kRows; ++r) {
-    hwy::Prefetch(p.c + (row + r) * p.cols + panel.first);
-    for (size_t v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
-  }
-  for (size_t k = panel.depth; k != 0; --k) {
-    V in[kVectors];
-    for (size_t v = 0; v < kVectors; ++v) in[v] = hn::LoadU(d, b + v * lanes);
-    for (size_t r = 0; r < kRows; ++r) {
-      const V factor = hn::Set(d, a[r * a_row]);
-      for (size_t v = 0; v < kVectors; ++v) {
-        sum[r][v] = hn::MulAdd(factor, in[v], sum[r][v]);
-      }
-    }
-    a += a_depth;
-    b += kVectors * lanes;
-  }
-  const float* addend = panel.depth_begin != 0 ? p.c : p.addend;
-  for (size_t r = 0; r < kRows; ++r) {
-    const size_t at = (row + r) * p.cols + panel.first;
-    for (size_t v = 0; v < kVectors; ++v) {
-      const size_t done = HWY_MIN(v * lanes, panel.count);
-      StoreSum(sum[r][v], addend == nullptr ? nullptr : addend + at + done,
-               p.c + at + done, panel.count - done);
-    }
-  }
-}
-
-// Rows [row, row + count) of C, count <= kTileRows.
-template <size_t kVectors, size_t kRows = kTileRows>
-HWY_INLINE void MultiplyRows(const Product& p, const Panel& panel, size_t row,
-                             size_t count) {
-  if (count == kRows) {
-    MultiplyTile<kRows, kVectors>(p, panel, row);
-  } else if constexpr (kRows > 1) {
-    MultiplyRows<kVectors, kRows - 1>(p, panel, row, count);
-  }
-}
 
 size_t RowBlocks(const Product& p) {
   return (p.rows + kTileRows - 1) / kTileRows;
+}
+
+bool IsF32(const Product& p) {
+  return p.a.dtype() == DType::kF32 && p.b.dtype() == DType::kF32 &&
+         p.c.dtype() == DType::kF32;
 }
 
 size_t PanelCount(const Product& p) {
@@ -135,39 +38,33 @@ size_t PanelCount(const Product& p) {
   return (p.cols + width - 1) / width;
 }
 
-// Row blocks and panels, half-open ranges of both.
-struct Region {
-  size_t first_panel, last_panel;
-  size_t first_block, last_block;
-};
-
 // The row blocks of the region in one panel, for `depth` of the sums' terms
-// from depth_begin on.
+// from depth_begin on. The first terms are added to the addend, others to what
+// those before them gave.
 void MultiplyPanel(const Product& p, const Region& region, size_t index,
                    size_t depth_begin, size_t depth, float* scratch) {
-  const size_t lanes = hn::Lanes(D());
-  Panel panel;
-  panel.data = scratch;
-  panel.first = index * kPanelVectors * lanes;
-  panel.count = HWY_MIN(p.cols - panel.first, kPanelVectors * lanes);
-  panel.vectors = panel.count <= lanes ? 1 : kPanelVectors;
-  panel.depth_begin = depth_begin;
-  panel.depth = depth;
-  Pack(p, panel);
+  const Panel panel = PanelOf(p, index, depth_begin, depth, scratch);
+  Pack(p, &panel, 1);
+  const float* a = p.a.f32() + depth_begin * p.a_depth;
+  float* c = p.c.f32() + panel.first;
+  const float* addend = depth_begin != 0 ? p.c.f32() : p.addend.f32();
   for (size_t block = region.first_block; block < region.last_block; ++block) {
     const size_t row = block * kTileRows;
-    const size_t count = HWY_MIN(p.rows - row, kTileRows);
-    if (panel.vectors == 1) {
-      MultiplyRows<1>(p, panel, row, count);
-    } else {
-      MultiplyRows<kPanelVectors>(p, panel, row, count);
-    }
+    const size_t at = row * p.cols;
+    const Tile tile = {
+        .a = a + row * p.a_row,
+        .a_row = p.a_row,
+        .a_depth = p.a_depth,
+        .c = c + at,
+        .addend = addend == nullptr ? nullptr : addend + panel.first + at,
+        .c_row = p.cols};
+    MultiplyRows(tile, panel, HWY_MIN(p.rows - row, kTileRows));
   }
 }
 
-// All terms of a region. Every element gets its terms in index order, whatever
-// the order of panels and rows.
-void MultiplyRegion(const Product& p, const Region& region, float* scratch) {
+// All terms of a region of a product that is f32 throughout. Every element gets
+// its terms in index order, whatever the order of panels and rows.
+void MultiplyF32(const Product& p, const Region& region, float* scratch) {
   const size_t panels = kBlockColumns / (kPanelVectors * hn::Lanes(D()));
   constexpr size_t kBlocks = kBlockRows / kTileRows;
   static_assert(kBlockRows % kTileRows == 0);
@@ -197,6 +94,7 @@ void MultiplyRegion(const Product& p, const Region& region, float* scratch) {
 // panel in front and one at the end of a share is not whole.
 void Multiply(const Product& p, const KernelContext& context) {
   const size_t blocks = RowBlocks(p);
+  const auto multiply = IsF32(p) ? MultiplyF32 : MultiplyStaged;
   context.pool->ParallelFor(
       static_cast<int64_t>(PanelCount(p) * blocks),
       [&](int64_t begin, int64_t end, int thread) {
@@ -210,7 +108,7 @@ void Multiply(const Product& p, const KernelContext& context) {
           } else {
             region.last_block = HWY_MIN(blocks, block + (last - i));
           }
-          MultiplyRegion(p, region, context.PerThread<float>(thread));
+          multiply(p, region, context.PerThread<float>(thread));
           i += (region.last_panel - region.first_panel) *
                (region.last_block - region.first_block);
         }
@@ -228,19 +126,38 @@ namespace {
 using matmul::kMostLanes;
 using matmul::kPanelDepth;
 using matmul::kPanelVectors;
+using matmul::kStagedRows;
 using matmul::Product;
 
-Workspace PanelWorkspace(size_t depth, int64_t cols) {
+bool IsF32(const LinearStorage& storage) {
+  return storage.a == DType::kF32 && storage.b == DType::kF32 &&
+         storage.to == DType::kF32;
+}
+
+// Of a product of the shape [rows, depth] [depth, cols], with numbers that are
+// large enough where a run decides.
+Workspace ProductWorkspace(size_t rows, size_t cols, size_t depth,
+                           const LinearStorage& storage) {
+  if (!IsF32(storage)) {
+    const matmul::StagedScratch staged(rows, cols, depth, storage.to);
+    return {.per_thread = (staged.of_panels + staged.of_sums) * sizeof(float)};
+  }
   const size_t most = kPanelVectors * kMostLanes;
-  const size_t width =
-      static_cast<size_t>(cols) <= kMostLanes ? kMostLanes : most;
+  const size_t width = cols <= kMostLanes ? kMostLanes : most;
   return {.per_thread = std::min(depth, kPanelDepth) * width * sizeof(float)};
+}
+
+void Run(const Product& p, const KernelContext& context) {
+  TH_CHECK(!p.addend.is_there() || p.addend.dtype() == p.c.dtype());
+  THIMBLE_DISPATCH(Multiply).Get()(p, context);
 }
 
 }  // namespace
 
-Workspace LinearForwardWorkspace(const LinearShape& shape) {
-  return PanelWorkspace(static_cast<size_t>(shape.in), shape.out);
+Workspace LinearForwardWorkspace(const LinearShape& shape,
+                                 const LinearStorage& storage) {
+  return ProductWorkspace(kStagedRows, static_cast<size_t>(shape.out),
+                          static_cast<size_t>(shape.in), storage);
 }
 
 void LinearForward(const LinearShape& shape, int64_t rows, const ConstTensor& x,
@@ -248,22 +165,24 @@ void LinearForward(const LinearShape& shape, int64_t rows, const ConstTensor& x,
                    const KernelContext& context) {
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
-  const Product p = {.a = x.f32(),
-                     .a_row = in,
-                     .a_depth = 1,
-                     .b = w.f32(),
-                     .b_stride = in,
-                     .b_transposed = true,
-                     .c = y.to.f32(),
-                     .addend = y.addend.f32(),
-                     .rows = static_cast<size_t>(rows),
-                     .cols = out,
-                     .depth = in};
-  THIMBLE_DISPATCH(Multiply).Get()(p, context);
+  Run({.a = x,
+       .a_row = in,
+       .a_depth = 1,
+       .b = w,
+       .b_stride = in,
+       .b_transposed = true,
+       .c = y.to,
+       .addend = y.addend,
+       .rows = static_cast<size_t>(rows),
+       .cols = out,
+       .depth = in},
+      context);
 }
 
-Workspace LinearGradInputWorkspace(const LinearShape& shape) {
-  return PanelWorkspace(static_cast<size_t>(shape.out), shape.in);
+Workspace LinearGradInputWorkspace(const LinearShape& shape,
+                                   const LinearStorage& storage) {
+  return ProductWorkspace(kStagedRows, static_cast<size_t>(shape.in),
+                          static_cast<size_t>(shape.out), storage);
 }
 
 void LinearGradInput(const LinearShape& shape, int64_t rows,
@@ -271,22 +190,25 @@ void LinearGradInput(const LinearShape& shape, int64_t rows,
                      const LinearTarget& grad_x, const KernelContext& context) {
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
-  const Product p = {.a = grad_y.f32(),
-                     .a_row = out,
-                     .a_depth = 1,
-                     .b = w.f32(),
-                     .b_stride = in,
-                     .b_transposed = false,
-                     .c = grad_x.to.f32(),
-                     .addend = grad_x.addend.f32(),
-                     .rows = static_cast<size_t>(rows),
-                     .cols = in,
-                     .depth = out};
-  THIMBLE_DISPATCH(Multiply).Get()(p, context);
+  Run({.a = grad_y,
+       .a_row = out,
+       .a_depth = 1,
+       .b = w,
+       .b_stride = in,
+       .b_transposed = false,
+       .c = grad_x.to,
+       .addend = grad_x.addend,
+       .rows = static_cast<size_t>(rows),
+       .cols = in,
+       .depth = out},
+      context);
 }
 
-Workspace LinearGradWeightWorkspace(const LinearShape& shape) {
-  return PanelWorkspace(kPanelDepth, shape.in);
+Workspace LinearGradWeightWorkspace(const LinearShape& shape,
+                                    const LinearStorage& storage) {
+  return ProductWorkspace(static_cast<size_t>(shape.out),
+                          static_cast<size_t>(shape.in), kPanelDepth + 1,
+                          storage);
 }
 
 void LinearGradWeight(const LinearShape& shape, int64_t rows,
@@ -296,27 +218,28 @@ void LinearGradWeight(const LinearShape& shape, int64_t rows,
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
   if (rows == 0) {  // an empty sum, which no panel would write
-    float* to = grad_w.to.f32();
-    const float* addend = grad_w.addend.f32();
-    if (addend == nullptr) {
-      std::fill_n(to, in * out, 0.0f);
-    } else if (addend != to) {
-      std::copy_n(addend, in * out, to);
+    const ConstTensor& addend = grad_w.addend;
+    TH_CHECK(!addend.is_there() || addend.dtype() == grad_w.to.dtype());
+    const size_t bytes = BytesFor(grad_w.to.dtype(), shape.in * shape.out);
+    if (!addend.is_there()) {
+      std::memset(grad_w.to.data(), 0, bytes);  // zeros of any type
+    } else if (addend.data() != grad_w.to.data()) {
+      std::memcpy(grad_w.to.data(), addend.data(), bytes);
     }
     return;
   }
-  const Product p = {.a = grad_y.f32(),
-                     .a_row = 1,
-                     .a_depth = out,
-                     .b = x.f32(),
-                     .b_stride = in,
-                     .b_transposed = false,
-                     .c = grad_w.to.f32(),
-                     .addend = grad_w.addend.f32(),
-                     .rows = out,
-                     .cols = in,
-                     .depth = static_cast<size_t>(rows)};
-  THIMBLE_DISPATCH(Multiply).Get()(p, context);
+  Run({.a = grad_y,
+       .a_row = 1,
+       .a_depth = out,
+       .b = x,
+       .b_stride = in,
+       .b_transposed = false,
+       .c = grad_w.to,
+       .addend = grad_w.addend,
+       .rows = out,
+       .cols = in,
+       .depth = static_cast<size_t>(rows)},
+      context);
 }
 
 }  // namespace thimble::kernels

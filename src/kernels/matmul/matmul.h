@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The linear map of rows of features, y = x Wᵀ, without bias, and its two
-// gradients, of tensors stored as f32 (checked). W is [out, in], x is [rows,
-// in], y is [rows, out], all dense and row-major. `rows` may be less than the
-// capacity that the workspace was asked for. Every output element is computed
-// by one thread in one order that depends on the shape and the SIMD target
-// only, never on rows or threads. No aliasing between inputs and outputs, but
-// for a target's addend.
+// gradients. W is [out, in], x is [rows, in], y is [rows, out], all dense and
+// row-major. Each is stored as f32, f16 or bf16 (checked). `rows` may be less
+// than the capacity that the workspace was asked for. Every output element is
+// computed by one thread in one order that depends on the shape and the SIMD
+// target only, never on rows or threads. Sums are f32, and the same whatever
+// the storage of the values; a target of 16 bits is rounded once, to nearest
+// even, when they are complete. No aliasing between inputs and outputs, but for
+// a target's addend.
 #pragma once
 
 #include <cstdint>
@@ -25,25 +27,37 @@ struct LinearShape {
 // addend + sum.
 struct LinearTarget {
   Tensor to;
-  // Same shape; may be `to`.
+  // Same shape and storage; may be `to`.
   ConstTensor addend = ConstTensor::None();
 };
 
+// How the tensors of a call are stored: its two inputs, in the order in which
+// they are given, and its target. A call takes at most 32 KiB of scratch per
+// thread where all is f32, and at most 128 KiB otherwise.
+struct LinearStorage {
+  DType a = DType::kF32;
+  DType b = DType::kF32;
+  DType to = DType::kF32;
+};
+
 // y[r, o] = sum over i of x[r, i] * w[o, i]
-Workspace LinearForwardWorkspace(const LinearShape& shape);
+Workspace LinearForwardWorkspace(const LinearShape& shape,
+                                 const LinearStorage& storage = {});
 void LinearForward(const LinearShape& shape, int64_t rows, const ConstTensor& x,
                    const ConstTensor& w, const LinearTarget& y,
                    const KernelContext& context);
 
 // grad_x[r, i] = sum over o of grad_y[r, o] * w[o, i]
-Workspace LinearGradInputWorkspace(const LinearShape& shape);
+Workspace LinearGradInputWorkspace(const LinearShape& shape,
+                                   const LinearStorage& storage = {});
 void LinearGradInput(const LinearShape& shape, int64_t rows,
                      const ConstTensor& grad_y, const ConstTensor& w,
                      const LinearTarget& grad_x, const KernelContext& context);
 
 // grad_w[o, i] = sum over r of grad_y[r, o] * x[r, i], r in index order (as
 // partial sums over 256 rows each). Zeros for no rows.
-Workspace LinearGradWeightWorkspace(const LinearShape& shape);
+Workspace LinearGradWeightWorkspace(const LinearShape& shape,
+                                    const LinearStorage& storage = {});
 void LinearGradWeight(const LinearShape& shape, int64_t rows,
                       const ConstTensor& x, const ConstTensor& grad_y,
                       const LinearTarget& grad_w, const KernelContext& context);

@@ -282,15 +282,15 @@ TEST(Matmul, NoRowsWriteNothingButZeroWeightGradients) {
   });
 }
 
-TEST(Matmul, OtherStorageTypesThanF32AreRefused) {
+TEST(Matmul, TypesThatAreNoFloatsAndAddendsOfAnotherTypeAreRefused) {
   const LinearShape shape = {4, 4};
   float data[16] = {};
-  const Tensor f32 = F32(data), f16(data, DType::kF16);
+  const Tensor f32 = F32(data), u8(data, DType::kU8), f16(data, DType::kF16);
   const TestContext context(1, LinearGradWeightWorkspace(shape));
   const auto dies = [&](const auto& kernel) {
-    EXPECT_DEATH(kernel(shape, 2, f16, f32, {f32}, *context), "check failed");
-    EXPECT_DEATH(kernel(shape, 2, f32, f16, {f32}, *context), "check failed");
-    EXPECT_DEATH(kernel(shape, 2, f32, f32, {f16}, *context), "check failed");
+    EXPECT_DEATH(kernel(shape, 2, u8, f32, {f32}, *context), "check failed");
+    EXPECT_DEATH(kernel(shape, 2, f32, u8, {f32}, *context), "check failed");
+    EXPECT_DEATH(kernel(shape, 2, f32, f32, {u8}, *context), "check failed");
     EXPECT_DEATH(kernel(shape, 2, f32, f32, {f32, f16}, *context),
                  "check failed");
   };
