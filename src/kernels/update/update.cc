@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include "base/check.h"
 #include "kernels/pieces-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
@@ -96,6 +97,27 @@ void SgdPiece(int64_t n, const SgdStep& step, float* param, const float* grad,
   }
 }
 
+// What an error of the parameter adds to the velocity.
+float FeedbackFactor(const SgdStep& step) {
+  const double rate = step.next_learning_rate > 0.0f ? step.next_learning_rate
+                                                     : step.learning_rate;
+  // A rate of 0 changes no parameter, so there is no error either.
+  if (rate == 0.0) return 0.0f;
+  const double momentum = step.momentum;
+  const double factor = (1.0 - 1.0 / momentum) / rate;
+  return static_cast<float>(step.nesterov ? factor / momentum : factor);
+}
+
+// Hands on what storing the parameters as T will take from them.
+template <typename T>
+void FeedBack(int64_t n, float factor, const float* param, float* velocity) {
+  const V f = hn::Set(D(), factor);
+  const auto with_error = [f](V v, V p) HWY_ATTR {
+    return hn::MulAdd(f, hn::Sub(p, RoundTo(D(), T(), p)), v);
+  };
+  MapRow(n, param, velocity, with_error);
+}
+
 // Elements [first, last), first a multiple of kPiece.
 void SgdRange(int64_t first, int64_t last, const SgdStep& step, Tensor param,
               ConstTensor grad, Tensor velocity) {
@@ -103,6 +125,7 @@ void SgdRange(int64_t first, int64_t last, const SgdStep& step, Tensor param,
   const bool is_f32 = param.dtype() == DType::kF32 &&
                       grad.dtype() == DType::kF32 &&
                       velocity.dtype() == DType::kF32;
+  const bool feeds_back = step.rounding == Rounding::kFeedback;
   const int64_t most = is_f32 ? last - first : kPiece;
   for (int64_t at = first; at < last; at += most) {
     const int64_t n = HWY_MIN(most, last - at);
@@ -110,6 +133,11 @@ void SgdRange(int64_t first, int64_t last, const SgdStep& step, Tensor param,
     const float* g = LoadPiece(grad, at, n, buffers[1]);
     float* v = OpenPiece(velocity, at, n, buffers[2]);
     SgdPiece(n, step, p, g, v);
+    if (feeds_back && param.dtype() == DType::kF16) {
+      FeedBack<F16>(n, FeedbackFactor(step), p, v);
+    } else if (feeds_back && param.dtype() == DType::kBF16) {
+      FeedBack<BF16>(n, FeedbackFactor(step), p, v);
+    }
     StorePiece(p, at, n, {step.rounding, step.random}, param);
     StorePiece(v, at, n, {step.rounding, step.random.Next(1)}, velocity);
   }
@@ -125,6 +153,8 @@ namespace thimble::kernels {
 
 void SgdUpdate(int64_t n, const SgdStep& step, Tensor param, ConstTensor grad,
                Tensor velocity, const KernelContext& context) {
+  TH_CHECK(step.rounding != Rounding::kFeedback ||
+           (step.momentum > 0.0f && velocity.is_there()));
   // Elements per unit of work: whole vectors of any target and whole pieces, so
   // that an element falls into the same ones for every thread count.
   constexpr int64_t kUnit = 4096;

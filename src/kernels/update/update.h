@@ -23,6 +23,8 @@ struct SgdStep {
   bool nesterov = false;
   // Multiplied into the gradient before anything else.
   float gradient_scale = 1.0f;
+  // The rate of the step that follows, for Rounding::kFeedback; 0: as this one.
+  float next_learning_rate = 0.0f;
   Rounding rounding = Rounding::kNearest;
   // The parameter's; the velocity uses the stream that follows.
   RandomAddress random = {};
@@ -31,6 +33,9 @@ struct SgdStep {
 // g = gradient_scale * grad + weight_decay * param;  v = momentum * v + g;
 // param −= learning_rate * (nesterov ? g + momentum * v : v).
 // `velocity` may be None() when momentum is 0: then param −= learning_rate * g.
+// With Rounding::kFeedback, e being what rounding took from the parameter:
+// v += (e / rate) * (1 − 1/momentum), divided by momentum once more for
+// nesterov, rate being the next step's. REQUIRES: momentum > 0 then.
 void SgdUpdate(int64_t n, const SgdStep& step, Tensor param, ConstTensor grad,
                Tensor velocity, const KernelContext& context);
 
