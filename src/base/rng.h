@@ -87,5 +87,11 @@ inline constexpr uint32_t kOrderStream = RandomStream::kFirstReservedStream;
 inline constexpr uint32_t kAugmentStream = kOrderStream + 1;
 // Which records are held out for validation.
 inline constexpr uint32_t kHoldOutStream = kOrderStream + 2;
+// What an update rounds by chance: four streams for each parameter, the first
+// for itself, the others for what the optimizer keeps of it. Ops have smaller
+// numbers. REQUIRES: position < 2^28.
+constexpr uint32_t UpdateStream(uint32_t position) {
+  return 0x80000000u + 4 * position;
+}
 
 }  // namespace thimble

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "thimble/axis.h"
 #include "thimble/dtype.h"
+#include "thimble/rounding.h"
 #include "thimble/shape.h"
 #include "thimble/storage.h"
 #include "thimble/text.h"
@@ -26,6 +27,27 @@ const char* DTypeName(DType dtype) {
       return "bit";
   }
   return "?";
+}
+
+const char* RoundingName(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::kNearest:
+      return "nearest";
+    case Rounding::kStochastic:
+      return "stochastic";
+    case Rounding::kFeedback:
+      return "feedback";
+  }
+  return "?";
+}
+
+Result<Rounding> ParseRounding(std::string_view name) {
+  for (const Rounding rounding :
+       {Rounding::kNearest, Rounding::kStochastic, Rounding::kFeedback}) {
+    if (name == RoundingName(rounding)) return rounding;
+  }
+  return Status::Usage(fmt::format(
+      "unknown rounding '{}'; it is nearest, stochastic or feedback", name));
 }
 
 size_t BytesFor(DType dtype, int64_t elements) {

@@ -47,14 +47,34 @@ inline double UlpOf(Format format, double x) {
                     std::max(exponent - 1, least) - format.fraction_bits());
 }
 
+// A multiple of the distance between values, or infinity past the largest.
+inline double WithinRange(Format format, double rounded) {
+  const int top = (1 << format.exponent_bits) - 2 - format.bias();
+  if (std::abs(rounded) < std::ldexp(1.0, top + 1)) return rounded;
+  return std::copysign(std::numeric_limits<double>::infinity(), rounded);
+}
+
 // x rounded to the nearest value, ties to even.
 inline double Rounded(Format format, double x) {
   if (std::isnan(x) || std::isinf(x) || x == 0.0) return x;
   const double ulp = UlpOf(format, x);
-  const double rounded = std::nearbyint(x / ulp) * ulp;
-  const int top = (1 << format.exponent_bits) - 2 - format.bias();
-  if (std::abs(rounded) < std::ldexp(1.0, top + 1)) return rounded;
-  return std::copysign(std::numeric_limits<double>::infinity(), x);
+  return WithinRange(format, std::nearbyint(x / ulp) * ulp);
+}
+
+// x rounded away from 0 with the share of the distance that lies below it, else
+// towards 0, by 32 random bits.
+inline double RoundedByChance(Format format, float x, uint32_t random) {
+  if (std::isnan(x) || std::isinf(x) || x == 0.0f) return x;
+  const double ulp = UlpOf(format, x);
+  const double steps = std::abs(static_cast<double>(x)) / ulp;
+  const double share = steps - std::floor(steps);
+  const int cut = 23 - format.fraction_bits();  // bits of a normal f32
+  bool up = share + std::ldexp(random >> (32 - cut), -cut) >= 1.0;
+  if (format.bias() < 127 && std::abs(x) < std::ldexp(1.0, 1 - format.bias())) {
+    up = share >= std::ldexp((random >> 8) | 1, -24);
+  }
+  const double rounded = (std::floor(steps) + (up ? 1.0 : 0.0)) * ulp;
+  return WithinRange(format, std::copysign(rounded, x));
 }
 
 }  // namespace thimble::kernels::reference

@@ -6,6 +6,8 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include "base/check.h"
+#include "kernels/pieces-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
 
@@ -14,29 +16,32 @@ namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
-
 // The step's numbers, one in all lanes each.
 struct SgdLanes {
   explicit SgdLanes(const SgdStep& step)
       : rate(hn::Set(D(), step.learning_rate)),
         momentum(hn::Set(D(), step.momentum)),
-        decay(hn::Set(D(), step.weight_decay)) {}
+        decay(hn::Set(D(), step.weight_decay)),
+        scale(hn::Set(D(), step.gradient_scale)) {}
+  // A scale of 1 leaves every bit as it is.
+  HWY_INLINE V Gradient(V param, V grad) const {
+    return hn::MulAdd(decay, param, hn::Mul(grad, scale));
+  }
   V rate;
   V momentum;
   V decay;
+  V scale;
 };
 
 // Without velocity: the new parameters.
 HWY_INLINE V PlainStep(const SgdLanes& s, V param, V grad) {
-  return hn::NegMulAdd(s.rate, hn::MulAdd(s.decay, param, grad), param);
+  return hn::NegMulAdd(s.rate, s.Gradient(param, grad), param);
 }
 
 // With velocity, which is brought up to date: the new parameters.
 template <bool kNesterov>
 HWY_INLINE V MomentumStep(const SgdLanes& s, V param, V grad, V& velocity) {
-  const V g = hn::MulAdd(s.decay, param, grad);
+  const V g = s.Gradient(param, grad);
   velocity = hn::MulAdd(s.momentum, velocity, g);
   const V direction =
       kNesterov ? hn::MulAdd(s.momentum, velocity, g) : velocity;
@@ -80,14 +85,62 @@ HWY_INLINE void SgdWithVelocity(size_t n, const SgdStep& step, float* param,
   StoreFirst(p, d, param + i, n - i);
 }
 
-void SgdMomentum(size_t n, const SgdStep& step, float* param, const float* grad,
-                 float* velocity) {
-  SgdWithVelocity<false>(n, step, param, grad, velocity);
+void SgdPiece(int64_t n, const SgdStep& step, float* param, const float* grad,
+              float* velocity) {
+  const auto count = static_cast<size_t>(n);
+  if (velocity == nullptr) {
+    SgdPlain(count, step, param, grad);
+  } else if (step.nesterov) {
+    SgdWithVelocity<true>(count, step, param, grad, velocity);
+  } else {
+    SgdWithVelocity<false>(count, step, param, grad, velocity);
+  }
 }
 
-void SgdNesterov(size_t n, const SgdStep& step, float* param, const float* grad,
-                 float* velocity) {
-  SgdWithVelocity<true>(n, step, param, grad, velocity);
+// What an error of the parameter adds to the velocity.
+float FeedbackFactor(const SgdStep& step) {
+  const double rate = step.next_learning_rate > 0.0f ? step.next_learning_rate
+                                                     : step.learning_rate;
+  // A rate of 0 changes no parameter, so there is no error either.
+  if (rate == 0.0) return 0.0f;
+  const double momentum = step.momentum;
+  const double factor = (1.0 - 1.0 / momentum) / rate;
+  return static_cast<float>(step.nesterov ? factor / momentum : factor);
+}
+
+// Hands on what storing the parameters as T will take from them.
+template <typename T>
+void FeedBack(int64_t n, float factor, const float* param, float* velocity) {
+  const V f = hn::Set(D(), factor);
+  const auto with_error = [f](V v, V p) HWY_ATTR {
+    return hn::MulAdd(f, hn::Sub(p, RoundTo(D(), T(), p)), v);
+  };
+  MapRow(n, param, velocity, with_error);
+}
+
+// Elements [first, last), first a multiple of kPiece.
+void SgdRange(int64_t first, int64_t last, const SgdStep& step, Tensor param,
+              ConstTensor grad, Tensor velocity) {
+  float buffers[3][kPiece];
+  const bool is_f32 = param.dtype() == DType::kF32 &&
+                      grad.dtype() == DType::kF32 &&
+                      velocity.dtype() == DType::kF32;
+  const bool feeds_back = step.rounding == Rounding::kFeedback;
+  const int64_t most = is_f32 ? last - first : kPiece;
+  for (int64_t at = first; at < last; at += most) {
+    const int64_t n = HWY_MIN(most, last - at);
+    float* p = OpenPiece(param, at, n, buffers[0]);
+    const float* g = LoadPiece(grad, at, n, buffers[1]);
+    float* v = OpenPiece(velocity, at, n, buffers[2]);
+    SgdPiece(n, step, p, g, v);
+    if (feeds_back && param.dtype() == DType::kF16) {
+      FeedBack<F16>(n, FeedbackFactor(step), p, v);
+    } else if (feeds_back && param.dtype() == DType::kBF16) {
+      FeedBack<BF16>(n, FeedbackFactor(step), p, v);
+    }
+    StorePiece(p, at, n, {step.rounding, step.random}, param);
+    StorePiece(v, at, n, {step.rounding, step.random.Next(1)}, velocity);
+  }
 }
 
 }  // namespace
@@ -100,27 +153,16 @@ namespace thimble::kernels {
 
 void SgdUpdate(int64_t n, const SgdStep& step, Tensor param, ConstTensor grad,
                Tensor velocity, const KernelContext& context) {
-  const float* grad_f32 = grad.f32();
-  float* param_f32 = param.f32();
-  float* velocity_f32 = velocity.f32();
-  // Elements per block of work: whole vectors of any target, so that an element
-  // falls into the same vector for every thread count.
-  constexpr int64_t kBlock = 4096;
-  const auto plain = THIMBLE_DISPATCH(SgdPlain).Get();
-  const auto with_velocity = step.nesterov
-                                 ? THIMBLE_DISPATCH(SgdNesterov).Get()
-                                 : THIMBLE_DISPATCH(SgdMomentum).Get();
+  TH_CHECK(step.rounding != Rounding::kFeedback ||
+           (step.momentum > 0.0f && velocity.is_there()));
+  // Elements per unit of work: whole vectors of any target and whole pieces, so
+  // that an element falls into the same ones for every thread count.
+  constexpr int64_t kUnit = 4096;
+  const auto range = THIMBLE_DISPATCH(SgdRange).Get();
   context.pool->ParallelFor(
-      (n + kBlock - 1) / kBlock, [&](int64_t begin, int64_t end, int) {
-        const int64_t first = begin * kBlock;
-        const int64_t last = end * kBlock < n ? end * kBlock : n;
-        const auto count = static_cast<size_t>(last - first);
-        if (velocity_f32 == nullptr) {
-          plain(count, step, param_f32 + first, grad_f32 + first);
-        } else {
-          with_velocity(count, step, param_f32 + first, grad_f32 + first,
-                        velocity_f32 + first);
-        }
+      (n + kUnit - 1) / kUnit, [&](int64_t begin, int64_t end, int) {
+        const int64_t last = end * kUnit < n ? end * kUnit : n;
+        range(begin * kUnit, last, step, param, grad, velocity);
       });
 }
 
