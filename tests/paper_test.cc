@@ -22,7 +22,7 @@ TEST(PaperAccounting, CountsAChainByHand) {
   x = net.Linear("fc", net.GlobalAveragePool(x), 2, /*bias=*/false);
   auto model = net.Finish(x);
   ASSERT_TRUE(model.ok());
-  const PaperBytes paper = PaperAccounting(*model, *Sgd())->bytes;
+  const PaperBytes paper = PaperAccounting(*model, {})->bytes;
   EXPECT_EQ(paper.activation, 4 * (32 + 3 + 96));
   EXPECT_EQ(paper.model, 4 * (27 + 6));
   EXPECT_EQ(paper.optimizer, 2 * 4 * (27 + 6));
@@ -36,7 +36,7 @@ TEST(PaperAccounting, CountsABatchNormsConstantsInTheModel) {
   auto model = net.Finish(net.Linear("fc", net.GlobalAveragePool(x), 2, false));
   ASSERT_TRUE(model.ok());
   const PaperBytes paper =
-      PaperAccounting(*model, *Sgd({.momentum = 0.0f}))->bytes;
+      PaperAccounting(*model, {.optimizer = Sgd({.momentum = 0.0f})})->bytes;
   EXPECT_EQ(paper.model, 4 * (27 + 6 + 6) + 16 * 3 + 8);
   EXPECT_EQ(paper.optimizer, 4 * (27 + 6 + 6));
 }
@@ -47,7 +47,7 @@ TEST(PaperAccounting, GivesThePapersFigureForWrn28) {
       {.batch = 100, .images = {.channels = 3, .height = 32, .width = 32}});
   ASSERT_TRUE(model.ok());
   const PaperBytes paper =
-      PaperAccounting(*model, *Sgd({.momentum = 0.9f}))->bytes;
+      PaperAccounting(*model, {.optimizer = Sgd({.momentum = 0.9f})})->bytes;
   EXPECT_EQ(paper.activation, int64_t{968'192} * 4 * 100);
   EXPECT_EQ(paper.model + paper.optimizer,
             3 * 4 * 1'456'858 + 4 * 4 * 1'808 + 8 * 25);
@@ -80,7 +80,7 @@ TEST(PaperAccounting, GivesThePapersFiguresForEachStrategyOfWrn28) {
   for (const Expected& expected : kWrn28) {
     SCOPED_TRACE(expected.strategy);
     const auto paper =
-        PaperAccounting(model, *Sgd(), *ParseStrategy(expected.strategy));
+        PaperAccounting(model, {}, *ParseStrategy(expected.strategy));
     ASSERT_TRUE(paper.has_value());
     EXPECT_EQ(paper->bytes.activation, expected.elements * 4 * 100);
     EXPECT_EQ(std::lround(1000 * paper->flops_ratio), expected.permille);
@@ -118,7 +118,7 @@ TEST(PaperAccounting, CountsEverySecondNodeOfAChainByHand) {
   auto model = net.Finish(x);
   ASSERT_TRUE(model.ok());
   const auto bytes = [&](const char* strategy) {
-    return PaperAccounting(*model, *Sgd(), *ParseStrategy(strategy))
+    return PaperAccounting(*model, {}, *ParseStrategy(strategy))
         ->bytes.activation;
   };
   EXPECT_EQ(bytes("none"), 4 * 8 * 6);
@@ -129,12 +129,11 @@ TEST(PaperAccounting, CountsEverySecondNodeOfAChainByHand) {
 TEST(PaperAccounting, HasNoFiguresForStrategiesOfOthers) {
   const Model model = Wrn28();
   for (const char* name : {"sqrt", "recursive-1", "revolve"}) {
-    EXPECT_FALSE(
-        PaperAccounting(model, *Sgd(), *ParseStrategy(name)).has_value());
+    EXPECT_FALSE(PaperAccounting(model, {}, *ParseStrategy(name)).has_value());
   }
   auto mlp = BuildModel("mlp", {});
   ASSERT_TRUE(mlp.ok());
-  EXPECT_FALSE(PaperAccounting(*mlp, *Sgd(), *ParseStrategy("residual-1")));
+  EXPECT_FALSE(PaperAccounting(*mlp, {}, *ParseStrategy("residual-1")));
 }
 
 }  // namespace

@@ -29,8 +29,11 @@ TEST(Half, AllBitPatternsComeBack) {
       const float value = type.value(bits);
       const bool is_nan = (bits & 0x7FFF) > type.infinity;
       ASSERT_EQ(std::isnan(value), is_nan) << type.name << " " << i;
-      if (!is_nan) ASSERT_EQ(type.of(value), bits) << type.name << " " << i;
-      if (is_nan) ASSERT_TRUE(std::isnan(type.value(type.of(value))));
+      if (is_nan) {
+        ASSERT_TRUE(std::isnan(type.value(type.of(value))));
+      } else {
+        ASSERT_EQ(type.of(value), bits) << type.name << " " << i;
+      }
     }
   }
 }
@@ -54,7 +57,9 @@ TEST(Half, RoundsToTheNearestAndTiesToEven) {
         ASSERT_GE(x, last + (last - before) / 2) << type.name;
         continue;
       }
-      if (got > 0) ASSERT_LE(off(got), off(static_cast<uint16_t>(got - 1)));
+      if (got > 0) {
+        ASSERT_LE(off(got), off(static_cast<uint16_t>(got - 1)));
+      }
       if (got + 1 < type.infinity) {
         ASSERT_LE(off(got), off(static_cast<uint16_t>(got + 1)));
       }

@@ -94,8 +94,8 @@ Plan AssemblePlan(const Model& whole, const PlanOptions& options,
   const FlopCount flops = CountFlops(parts.graph, parts.schedule);
   parts.flops_step = flops.step * passes;
   parts.flops_recompute = flops.recompute * passes;
-  parts.paper = PaperAccounting(*Rebatched(whole, microbatch),
-                                *options.optimizer, strategy);
+  parts.paper =
+      PaperAccounting(*Rebatched(whole, microbatch), options, strategy);
   return Plan(std::move(parts));
 }
 

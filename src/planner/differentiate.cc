@@ -13,31 +13,10 @@
 #include "ops/fused_conv.h"
 #include "ops/norm_relu_conv.h"
 #include "planner/program.h"
+#include "planner/storage_of.h"
 
 namespace thimble::planner {
 namespace {
-
-// What is one number per channel or feature stays f32: it has one dimension, or
-// is no activation of a batch though it stands among them.
-Storage StorageOf(const ValueSpec& spec, Role role,
-                  const Precision& precision) {
-  const DType now = spec.storage.dtype;
-  if (now != DType::kF32 && now != DType::kF16 && now != DType::kBF16) {
-    return spec.storage;
-  }
-  if (spec.shape.rank() < 2) return DType::kF32;
-  switch (role) {
-    case Role::kParameter:
-      return precision.parameters;
-    case Role::kGradient:
-      return precision.gradients;
-    case Role::kActivation:
-    case Role::kActivationGradient:
-      return spec.axis.valid() ? precision.activations : DType::kF32;
-    default:
-      return DType::kF32;
-  }
-}
 
 // Adds ops to a program's graph, in the phase that is being written.
 class ProgramEmitter final : public Emitter {

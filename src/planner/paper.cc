@@ -17,11 +17,10 @@
 #include "ops/shortcut.h"
 #include "ops/softmax_cross_entropy.h"
 #include "planner/paper_rebuild.h"
+#include "planner/storage_of.h"
 
 namespace thimble::planner {
 namespace {
-
-constexpr int64_t kF32Bits = 32;
 
 bool StoresItsInput(const Op& op) {
   return Is<ops::Conv2d>(op) || Is<ops::Linear>(op) || Is<ops::BatchNorm>(op) ||
@@ -36,8 +35,8 @@ bool PassesGradient(const Op& op) {
 
 class Accountant {
  public:
-  Accountant(const Model& model, const PaperRebuild& rebuild)
-      : graph_(model.graph), rebuild_(rebuild) {
+  Accountant(const Model& model, DType activations, const PaperRebuild& rebuild)
+      : graph_(model.graph), activations_(activations), rebuild_(rebuild) {
     learned_.resize(graph_.values().size());
     readers_.resize(graph_.values().size());
     gradients_.resize(graph_.values().size());
@@ -55,7 +54,8 @@ class Accountant {
 
  private:
   int64_t Bits(ValueId v) const {
-    return kF32Bits * graph_.value(v).spec.shape.elements();
+    const int64_t elements = graph_.value(v).spec.shape.elements();
+    return 8 * static_cast<int64_t>(BytesFor(activations_, elements));
   }
 
   void Forward() {
@@ -140,6 +140,7 @@ class Accountant {
   }
 
   const Graph& graph_;
+  DType activations_;
   const PaperRebuild& rebuild_;
   std::vector<bool> learned_;  // a parameter stands behind the value
   std::vector<int> readers_;   // ops whose backward reads the value
@@ -153,13 +154,24 @@ class Accountant {
 }  // namespace
 
 std::optional<PaperFigures> PaperAccounting(const Model& model,
-                                            const Optimizer& optimizer,
+                                            const PlanOptions& options,
                                             const Strategy& strategy) {
   const auto rebuild = FindPaperRebuild(model, strategy);
   if (!rebuild.has_value()) return std::nullopt;
   PaperFigures paper;
-  const int64_t parameters = 4 * model.graph.ParameterCount();
-  paper.bytes.model = parameters;
+  for (const Value& v : model.graph.values()) {
+    if (v.role != Role::kParameter) continue;
+    ValueSpec spec = v.spec;
+    const auto bytes = [&spec](Role role, const Precision& precision) {
+      spec.storage = StorageOf(spec, role, precision);
+      return static_cast<int64_t>(spec.bytes());
+    };
+    paper.bytes.optimizer += bytes(Role::kGradient, options.precision);
+    paper.bytes.model += bytes(Role::kParameter, options.precision);
+    for (const Optimizer::State& state : options.optimizer->StateOf(spec)) {
+      paper.bytes.optimizer += static_cast<int64_t>(state.spec.bytes());
+    }
+  }
   // Running and batch mean and variance, what is cached for recomputation, and
   // a step counter.
   const int64_t per_channel = strategy.kind == Strategy::Kind::kNone ? 16 : 24;
@@ -168,11 +180,10 @@ std::optional<PaperFigures> PaperAccounting(const Model& model,
     paper.bytes.model +=
         per_channel * model.graph.value(op.inputs[1]).spec.shape[0] + 8;
   }
-  // The gradients and the optimizer's state, which is alike for all.
-  paper.bytes.optimizer =
-      parameters *
-      static_cast<int64_t>(1 + optimizer.StateOf({{1}, DType::kF32}).size());
-  paper.bytes.activation = (Accountant(model, *rebuild).PeakBits() + 7) / 8;
+  paper.bytes.activation =
+      (Accountant(model, options.precision.activations, *rebuild).PeakBits() +
+       7) /
+      8;
   paper.bytes.total =
       paper.bytes.model + paper.bytes.optimizer + paper.bytes.activation;
   paper.flops_ratio = rebuild->flops_ratio;

@@ -21,10 +21,11 @@
 
 namespace thimble::planner {
 
-// In f32. None for strategies that the paper does not name, and for residual
-// ones where the network has no residual blocks.
+// With the precision and the optimizer of `options`. None for strategies that
+// the paper does not name, and for residual ones where the network has no
+// residual blocks.
 std::optional<PaperFigures> PaperAccounting(const Model& model,
-                                            const Optimizer& optimizer,
+                                            const PlanOptions& options,
                                             const Strategy& strategy = {});
 
 }  // namespace thimble::planner

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "ops/batch_norm.h"
 #include "ops/bias.h"
+#include "ops/bound_op.h"
 #include "ops/dropout.h"
 #include "ops/linear.h"
 #include "ops/normalize.h"
@@ -30,12 +32,37 @@ inline constexpr int64_t kBatch = 4;
 inline constexpr int64_t kPixels = 4;
 inline constexpr int64_t kClasses = 3;
 
+// Passes its input on; when it is told to, with an infinity as its first value.
+class Spike final : public OpDef {
+ public:
+  explicit Spike(const bool* is_on) : is_on_(is_on) {}
+  std::string_view name() const override { return "spike"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override {
+    return std::vector<ValueSpec>{inputs[0]};
+  }
+  void Gradient(GradientContext& context) const override {
+    context.grad_inputs[0] = context.grad_outputs[0];
+  }
+  void Run(const BoundOp& op, const RunContext&) const override {
+    std::memcpy(op.Out(0).data(), op.In(0).data(), op.out_spec(0).bytes());
+    const uint16_t infinity =
+        op.out_spec(0).storage == DType::kF16 ? 0x7C00 : 0x7F80;
+    if (*is_on_) std::memcpy(op.Out(0).data(), &infinity, 2);
+  }
+
+ private:
+  const bool* is_on_;
+};
+
 struct Layers {
   bool batch_norm = true;
   bool dropout = false;
+  const bool* spike = nullptr;  // one in 16 bits, see Spike
 };
 
-// 2 x 2 grey pixels -> linear [-> batch norm] [-> dropout] -> bias -> loss.
+// 2 x 2 grey pixels -> linear [-> spike] [-> batch norm] [-> dropout] -> bias
+// -> loss.
 inline Model TinyModel(const Layers& layers) {
   Model model;
   model.name = "tiny";
@@ -61,6 +88,9 @@ inline Model TinyModel(const Layers& layers) {
   const ValueId w = g.AddValue("fc.weight", {{kClasses, kPixels}, DType::kF32},
                                Role::kParameter, {Init::Kind::kUniform, 0.5f});
   x = op("fc", std::make_shared<ops::Linear>(), {x, w})[0];
+  if (layers.spike != nullptr) {
+    x = op("spike", std::make_shared<Spike>(layers.spike), {x})[0];
+  }
   if (layers.batch_norm) {
     const ValueId gamma = per_class("bn.weight", Role::kParameter, 1.0f);
     const ValueId beta = per_class("bn.bias", Role::kParameter, 0.0f);

@@ -81,16 +81,20 @@ TEST(Cli, RefusesNegativeCountsInAPlainSentence) {
   }
 }
 
-TEST(Cli, TakesF32AndSaysThatOtherPrecisionsAreNotThere) {
+TEST(Cli, TakesAPrecisionForAllTensorsOrForARole) {
   const Args plan = {"plan", "mlp", "--json"};
   EXPECT_EQ(RunCli(plan + Args{"--precision", "f32"}).out, RunCli(plan).out);
-  EXPECT_EQ(RunCli({"train", "mlp", "--data", "synthetic", "--steps", "1",
-                    "--precision", "f32", "--checkpoint", "none"})
-                .exit_code,
-            0);
-  for (const char* other : {"f16", "bf16", "f8", ""}) {
+  EXPECT_EQ(RunCli(plan + Args{"--parameters", "bf16", "--gradients", "bf16",
+                               "--activations", "bf16"})
+                .out,
+            RunCli(plan + Args{"--precision", "bf16"}).out);
+  EXPECT_NE(RunCli(plan + Args{"--precision", "f16", "--gradients", "f32"})
+                .out.find("\"precision\":\"parameters f16, gradients f32, "
+                          "activations f16\""),
+            std::string::npos);
+  for (const char* other : {"f8", "F16", "half", "u8"}) {
     ExpectRefused(plan + Args{"--precision", other}, 2,
-                  "only f32 is there so far");
+                  "f32, f16 and bf16 are");
   }
 }
 
