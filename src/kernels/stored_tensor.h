@@ -70,8 +70,20 @@ class StoredTensor {
     for (size_t i = 0; i < n_; ++i) values[i] = Get(i);
     return values;
   }
+  std::vector<float> Floats() {
+    const std::vector<double> wide = Wide();
+    return {wide.begin(), wide.end()};
+  }
   std::vector<uint8_t> Bytes() {
     return {bytes_.data(), bytes_.data() + bytes_.span().size()};
+  }
+  // Takes over the bits of a tensor of the same type and size.
+  void CopyFrom(StoredTensor& other) {
+    std::memcpy(data(), other.data(), bytes_.span().size());
+  }
+  // What a value is after it was stored.
+  double Rounded(float value) const {
+    return dtype_ == DType::kF32 ? value : reference::Rounded(format(), value);
   }
   // Half of the distance between values around x: what storing may be off by.
   double RoundingBound(double x) const {
@@ -105,5 +117,39 @@ class StoredTensor {
   size_t n_;
   GuardPageBuffer<uint8_t> bytes_;
 };
+
+inline constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+// Runs body(dtype) for every SIMD target and every float type.
+template <typename F>
+void ForEachFloatType(const F& body) {
+  ForEachTarget([&] {
+    for (DType dtype : kFloatTypes) {
+      SCOPED_TRACE(DTypeName(dtype));
+      body(dtype);
+    }
+  });
+}
+
+// Calls run(out, context) with 1, 2 and 3 threads, each time with a new tensor
+// that holds what `initial` does, and checks that the bytes never differ. Hands
+// back what the first one became.
+template <typename F>
+std::vector<double> OverThreads(StoredTensor& initial, const F& run) {
+  std::vector<uint8_t> first;
+  std::vector<double> result;
+  for (int threads : {1, 2, 3}) {
+    StoredTensor out(initial.dtype(), initial.size());
+    out.CopyFrom(initial);
+    const TestContext context(threads);
+    run(out.tensor(), *context);
+    if (threads == 1) {
+      first = out.Bytes();
+      result = out.Wide();
+    }
+    EXPECT_EQ(out.Bytes(), first) << "threads=" << threads;
+  }
+  return result;
+}
 
 }  // namespace thimble::kernels::testing

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SIMD bodies of pooling, each for one plane. Lanes run over output columns
-// whose windows lie inside the row; the few columns at the borders are scalar.
+// SIMD bodies of pooling forward, each for one plane of f32. Lanes run over
+// output columns whose windows lie inside the row; the few columns at the
+// borders are scalar.
 // Included once per SIMD target; hence no `#pragma once`.
 #if defined(THIMBLE_KERNELS_POOL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef THIMBLE_KERNELS_POOL_INL_H_
@@ -15,16 +16,16 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/pool/pool.h"
-#include "kernels/simd-inl.h"
+#include "kernels/elements-inl.h"
+#include "kernels/pool/plane.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
+using pool::PoolPlane;
+using pool::Range;
 using Bytes = hn::Rebind<uint8_t, D>;
 using Ints = hn::Rebind<int32_t, D>;
 
@@ -122,40 +123,38 @@ HWY_INLINE void StoreWinners(V winners, uint8_t* p, size_t n,
 
 // ---- Windows
 
-// Kernel 2, stride 2, no padding: windows are pairs in pairs of rows.
-HWY_INLINE bool IsOfPairs(const PoolShape& s) {
-  return s.kernel == 2 && s.stride == 2 && s.padding == 0;
+// Kernel 2, stride 2, no padding, all windows inside: they are pairs in pairs
+// of rows.
+HWY_INLINE bool IsOfPairs(const PoolPlane& s) {
+  return s.kernel == 2 && s.stride == 2 && s.top == 0 && s.left == 0 &&
+         2 * s.out_height <= s.height && 2 * s.out_width <= s.width;
 }
-
-struct Range {
-  int64_t begin;
-  int64_t end;
-};
 
 // The places k of window `out` that lie in [0, extent) along one axis. Never
 // empty, since padding is less than the kernel.
-HWY_INLINE Range PlacesOf(const PoolShape& s, int64_t out, int64_t extent) {
-  const int64_t start = out * s.stride - s.padding;
+HWY_INLINE Range PlacesOf(const PoolPlane& s, int64_t out, int64_t padding,
+                          int64_t extent) {
+  const int64_t start = out * s.stride - padding;
   return {HWY_MAX(0, -start), HWY_MIN(s.kernel, extent - start)};
 }
 
 // Index in the plane of the window's first place; negative in the padding.
-HWY_INLINE int64_t CornerOf(const PoolShape& s, int64_t oh, int64_t ow) {
-  return (oh * s.stride - s.padding) * s.width + ow * s.stride - s.padding;
+HWY_INLINE int64_t CornerOf(const PoolPlane& s, int64_t oh, int64_t ow) {
+  return (oh * s.stride - s.top) * s.width + ow * s.stride - s.left;
 }
 
 // The output columns whose windows lie inside the row.
-HWY_INLINE Range InnerColumns(const PoolShape& s) {
-  const int64_t first = (s.padding + s.stride - 1) / s.stride;
-  const int64_t begin = HWY_MIN(first, s.out_width());
-  const int64_t room = s.width + s.padding - s.kernel;
-  const int64_t end = room < 0 ? 0 : room / s.stride + 1;
+HWY_INLINE Range InnerColumns(const PoolPlane& s) {
+  const int64_t first = (s.left + s.stride - 1) / s.stride;
+  const int64_t begin = HWY_MIN(first, s.out_width);
+  const int64_t room = s.width + s.left - s.kernel;
+  const int64_t end = room < 0 ? 0 : HWY_MIN(s.out_width, room / s.stride + 1);
   return {begin, HWY_MAX(begin, end)};
 }
 
 // Calls inner(ow, n) for vectors of n inner columns, border(ow) for the others.
 template <typename Inner, typename Border>
-HWY_INLINE void ForColumns(const PoolShape& s, const Inner& inner,
+HWY_INLINE void ForColumns(const PoolPlane& s, const Inner& inner,
                            const Border& border) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
   const Range columns = InnerColumns(s);
@@ -163,7 +162,7 @@ HWY_INLINE void ForColumns(const PoolShape& s, const Inner& inner,
   for (int64_t ow = columns.begin; ow < columns.end; ow += lanes) {
     inner(ow, static_cast<size_t>(HWY_MIN(lanes, columns.end - ow)));
   }
-  for (int64_t ow = columns.end; ow < s.out_width(); ++ow) border(ow);
+  for (int64_t ow = columns.end; ow < s.out_width; ++ow) border(ow);
 }
 
 // ---- Maximum
@@ -183,14 +182,14 @@ struct Best {
 };
 
 // Where IsOfPairs: each element is read once.
-HWY_INLINE void MaxPlaneOfPairs(const PoolShape& s, const float* x, float* y,
+HWY_INLINE void MaxPlaneOfPairs(const PoolPlane& s, const float* x, float* y,
                                 uint8_t* winner) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t out_width = s.out_width();
-  const int64_t outputs = s.out_height() * out_width;
+  const int64_t out_width = s.out_width;
+  const int64_t outputs = s.out_height * out_width;
   const float* end = x + s.height * s.width;
-  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
+  for (int64_t oh = 0; oh < s.out_height; ++oh) {
     const float* top = x + 2 * oh * s.width;
     for (int64_t ow = 0; ow < out_width; ow += lanes) {
       const auto n = static_cast<size_t>(HWY_MIN(lanes, out_width - ow));
@@ -210,10 +209,10 @@ HWY_INLINE void MaxPlaneOfPairs(const PoolShape& s, const float* x, float* y,
   }
 }
 
-HWY_INLINE float MaxAtBorder(const PoolShape& s, const float* x, int64_t oh,
+HWY_INLINE float MaxAtBorder(const PoolPlane& s, const float* x, int64_t oh,
                              int64_t ow, uint8_t* winner) {
-  const Range kh = PlacesOf(s, oh, s.height);
-  const Range kw = PlacesOf(s, ow, s.width);
+  const Range kh = PlacesOf(s, oh, s.top, s.height);
+  const Range kw = PlacesOf(s, ow, s.left, s.width);
   const int64_t corner = CornerOf(s, oh, ow);
   float best = x[corner + kh.begin * s.width + kw.begin];
   int64_t place = kh.begin * s.kernel + kw.begin;
@@ -230,14 +229,14 @@ HWY_INLINE float MaxAtBorder(const PoolShape& s, const float* x, int64_t oh,
 }
 
 template <int kStride>
-HWY_INLINE void MaxPlane(const PoolShape& s, const float* x, float* y,
+HWY_INLINE void MaxPlane(const PoolPlane& s, const float* x, float* y,
                          uint8_t* winner) {
   const D d;
-  const int64_t out_width = s.out_width();
-  const int64_t outputs = s.out_height() * out_width;
+  const int64_t out_width = s.out_width;
+  const int64_t outputs = s.out_height * out_width;
   const float* end = x + s.height * s.width;
-  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
-    const Range kh = PlacesOf(s, oh, s.height);
+  for (int64_t oh = 0; oh < s.out_height; ++oh) {
+    const Range kh = PlacesOf(s, oh, s.top, s.height);
     const int64_t out_row = oh * out_width;
     const auto inner = [&](int64_t ow, size_t n) HWY_ATTR {
       Best best{};
@@ -270,15 +269,15 @@ HWY_INLINE void MaxPlane(const PoolShape& s, const float* x, float* y,
 
 // Where IsOfPairs: each element is read once. Sums are in the order of
 // AveragePlane's, 0 first.
-HWY_INLINE void AveragePlaneOfPairs(const PoolShape& s, const float* x,
+HWY_INLINE void AveragePlaneOfPairs(const PoolPlane& s, const float* x,
                                     float* y) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t out_width = s.out_width();
+  const int64_t out_width = s.out_width;
   const float* end = x + s.height * s.width;
-  const float* y_end = y + s.out_height() * out_width;
+  const float* y_end = y + s.out_height * out_width;
   const V quarter = hn::Set(d, 0.25f);
-  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
+  for (int64_t oh = 0; oh < s.out_height; ++oh) {
     const float* top = x + 2 * oh * s.width;
     for (int64_t ow = 0; ow < out_width; ow += lanes) {
       const auto n = static_cast<size_t>(HWY_MIN(lanes, out_width - ow));
@@ -293,14 +292,14 @@ HWY_INLINE void AveragePlaneOfPairs(const PoolShape& s, const float* x,
 }
 
 template <int kStride>
-HWY_INLINE void AveragePlane(const PoolShape& s, const float* x, float* y) {
+HWY_INLINE void AveragePlane(const PoolPlane& s, const float* x, float* y) {
   const D d;
   const float scale = 1.0f / static_cast<float>(s.kernel * s.kernel);
   const float* end = x + s.height * s.width;
-  for (int64_t oh = 0; oh < s.out_height(); ++oh) {
-    const Range kh = PlacesOf(s, oh, s.height);
-    float* out = y + oh * s.out_width();
-    const float* y_end = y + s.out_height() * s.out_width();
+  for (int64_t oh = 0; oh < s.out_height; ++oh) {
+    const Range kh = PlacesOf(s, oh, s.top, s.height);
+    float* out = y + oh * s.out_width;
+    const float* y_end = y + s.out_height * s.out_width;
     const auto inner = [&](int64_t ow, size_t n) HWY_ATTR {
       V sum = hn::Zero(d);
       for (int64_t h = kh.begin; h < kh.end; ++h) {
@@ -312,7 +311,7 @@ HWY_INLINE void AveragePlane(const PoolShape& s, const float* x, float* y) {
       StoreInPlane(hn::Mul(sum, hn::Set(d, scale)), out + ow, n, y_end);
     };
     ForColumns(s, inner, [&](int64_t ow) HWY_ATTR {
-      const Range kw = PlacesOf(s, ow, s.width);
+      const Range kw = PlacesOf(s, ow, s.left, s.width);
       float sum = 0.0f;
       for (int64_t h = kh.begin; h < kh.end; ++h) {
         const int64_t row = CornerOf(s, oh, ow) + h * s.width;
@@ -320,6 +319,33 @@ HWY_INLINE void AveragePlane(const PoolShape& s, const float* x, float* y) {
       }
       out[ow] = sum * scale;
     });
+  }
+}
+
+// ---- The body for a stride
+
+void MaxPoolPlane(const PoolPlane& plane, const float* x, float* y,
+                  uint8_t* winner) {
+  if (IsOfPairs(plane)) {
+    MaxPlaneOfPairs(plane, x, y, winner);
+  } else if (plane.stride == 1) {
+    MaxPlane<1>(plane, x, y, winner);
+  } else if (plane.stride == 2) {
+    MaxPlane<2>(plane, x, y, winner);
+  } else {
+    MaxPlane<0>(plane, x, y, winner);
+  }
+}
+
+void AveragePoolPlane(const PoolPlane& plane, const float* x, float* y) {
+  if (IsOfPairs(plane)) {
+    AveragePlaneOfPairs(plane, x, y);
+  } else if (plane.stride == 1) {
+    AveragePlane<1>(plane, x, y);
+  } else if (plane.stride == 2) {
+    AveragePlane<2>(plane, x, y);
+  } else {
+    AveragePlane<0>(plane, x, y);
   }
 }
 

@@ -8,8 +8,11 @@
 
 #include <cstring>
 
+#include "base/check.h"
+#include "kernels/pool/grad-inl.h"
+#include "kernels/pool/plane.h"
 #include "kernels/pool/pool-inl.h"
-#include "kernels/simd-inl.h"
+#include "kernels/stage-inl.h"
 #include "kernels/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,258 +20,130 @@ namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-void MaxPoolPlane(const PoolShape& shape, const float* x, float* y,
-                  uint8_t* winner) {
-  if (IsOfPairs(shape)) {
-    MaxPlaneOfPairs(shape, x, y, winner);
-  } else if (shape.stride == 1) {
-    MaxPlane<1>(shape, x, y, winner);
-  } else if (shape.stride == 2) {
-    MaxPlane<2>(shape, x, y, winner);
-  } else {
-    MaxPlane<0>(shape, x, y, winner);
-  }
-}
+using pool::kStripSize;
+using pool::Strip;
 
-void AveragePoolPlane(const PoolShape& shape, const float* x, float* y) {
-  if (IsOfPairs(shape)) {
-    AveragePlaneOfPairs(shape, x, y);
-  } else if (shape.stride == 1) {
-    AveragePlane<1>(shape, x, y);
-  } else if (shape.stride == 2) {
-    AveragePlane<2>(shape, x, y);
-  } else {
-    AveragePlane<0>(shape, x, y);
-  }
-}
+// ---- Planes that are not f32 go through strips that are.
 
-// ---- Gradients: each input gathers from its windows, so that it is written
-// once and overlapping windows need no adding in memory.
-
-// What output (oh, ow) gives to the input at place (kh, kw) of its window.
-// Lanes does so for as many outputs from (oh, ow) on as the plane still has;
-// those of the next row are not meant, but a whole load is faster than an exact
-// one.
-struct MaxTerm {
-  const float* grad_y;
-  const uint8_t* winner;
-  int64_t out_width;
-  int64_t outputs;  // of the plane
-  int64_t kernel;
-
-  HWY_INLINE V Lanes(int64_t oh, int64_t kh, int64_t ow, int64_t kw) const {
-    const int64_t at = oh * out_width + ow;
-    const auto n = static_cast<size_t>(outputs - at);
-    const V place = hn::Set(D(), static_cast<float>(kh * kernel + kw));
-    return hn::IfThenElseZero(hn::Eq(LoadWinners(winner + at, n), place),
-                              LoadUpTo(grad_y + at, n));
-  }
-  HWY_INLINE float At(int64_t oh, int64_t kh, int64_t ow, int64_t kw) const {
-    const int64_t at = oh * out_width + ow;
-    return winner[at] == kh * kernel + kw ? grad_y[at] : 0.0f;
-  }
-};
-
-struct AverageTerm {
-  const float* grad_y;
-  float scale;
-  int64_t out_width;
-  int64_t outputs;
-
-  HWY_INLINE V Lanes(int64_t oh, int64_t, int64_t ow, int64_t) const {
-    const int64_t at = oh * out_width + ow;
-    const auto n = static_cast<size_t>(outputs - at);
-    return hn::Mul(LoadUpTo(grad_y + at, n), hn::Set(D(), scale));
-  }
-  HWY_INLINE float At(int64_t oh, int64_t, int64_t ow, int64_t) const {
-    return grad_y[oh * out_width + ow] * scale;
-  }
-};
-
-// The windows over row (or column) h are those of [begin, end), each with place
-// h + padding − out * stride.
-HWY_INLINE Range WindowsOver(const PoolShape& s, int64_t h, int64_t outputs) {
-  const int64_t last = (h + s.padding) / s.stride;
-  const int64_t before = h + s.padding - s.kernel;  // too far for its window
-  const int64_t first = before < 0 ? 0 : before / s.stride + 1;
-  return {first, HWY_MIN(last + 1, outputs)};
-}
-
-template <typename Term>
-HWY_INLINE float GradAtBorder(const PoolShape& s, const Term& term, int64_t h,
-                              int64_t w, Range rows) {
-  const Range columns = WindowsOver(s, w, s.out_width());
-  float sum = 0.0f;
-  for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
-    const int64_t kh = h + s.padding - oh * s.stride;
-    for (int64_t ow = columns.end - 1; ow >= columns.begin; --ow) {
-      sum += term.At(oh, kh, ow, w + s.padding - ow * s.stride);
-    }
-  }
-  return sum;
-}
-
-// The gradients of the inputs q*stride + phase − padding of row h, lanes
-// over q: they lie at place phase + j*stride of window q − j.
-template <typename Term>
-HWY_INLINE V GradOfPhase(const PoolShape& s, const Term& term, int64_t h,
-                         Range rows, int64_t q, int64_t phase) {
-  V sum = hn::Zero(D());
-  for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
-    const int64_t kh = h + s.padding - oh * s.stride;
-    for (int64_t ow = q, kw = phase; kw < s.kernel; --ow, kw += s.stride) {
-      sum = hn::Add(sum, term.Lanes(oh, kh, ow, kw));
-    }
-  }
-  return sum;
-}
-
-// Stores first[0], second[0], first[1], … : n pairs, as StoreInPlane.
-HWY_INLINE void StorePairs(V first, V second, float* to, size_t n,
-                           const float* end) {
-  const D d;
-  if (static_cast<size_t>(end - to) >= 2 * hn::Lanes(d)) {
-    hn::StoreInterleaved2(first, second, d, to);
-    return;
-  }
-  HWY_ALIGN float staged[2 * hn::MaxLanes(d)];
-  hn::StoreInterleaved2(first, second, d, staged);
-  std::memcpy(to, staged, 2 * n * sizeof(float));
-}
-
-// Stores the gradients of all phases for n lanes of q, from `to` on.
-template <int kStride, typename Term>
-HWY_INLINE void StorePhases(const PoolShape& s, const Term& term, int64_t h,
-                            Range rows, int64_t q, size_t n, float* to,
-                            const float* end) {
-  const D d;
-  const V first = GradOfPhase(s, term, h, rows, q, 0);
-  if constexpr (kStride == 1) {
-    StoreInPlane(first, to, n, end);
-    return;
-  }
-  if constexpr (kStride == 2) {
-    StorePairs(first, GradOfPhase(s, term, h, rows, q, 1), to, n, end);
-    return;
-  }
-  HWY_ALIGN float staged[hn::MaxLanes(d)];
-  for (int64_t phase = 0; phase < s.stride; ++phase) {
-    hn::Store(GradOfPhase(s, term, h, rows, q, phase), d, staged);
-    for (size_t i = 0; i < n; ++i) {
-      to[static_cast<int64_t>(i) * s.stride + phase] = staged[i];
-    }
-  }
-}
-
-template <int kStride, typename Term>
-HWY_INLINE void GradPlane(const PoolShape& s, const Term& term, float* grad_x) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
-  // Lanes take the q whose windows q − j all exist and whose inputs of every
-  // phase are in the row.
-  const int64_t reach = (s.kernel - 1) / s.stride;
-  const int64_t left = (s.padding + s.stride - 1) / s.stride;
-  const int64_t begin = HWY_MAX(reach, left);
-  const int64_t end = HWY_MIN(s.out_width(), (s.width + s.padding) / s.stride);
-  const bool any = begin < end;
-  const int64_t first = any ? begin * s.stride - s.padding : s.width;
-  const int64_t last = any ? end * s.stride - s.padding : s.width;
-  const float* plane_end = grad_x + s.height * s.width;
-  for (int64_t h = 0; h < s.height; ++h) {
-    const Range rows = WindowsOver(s, h, s.out_height());
-    float* row = grad_x + h * s.width;
-    for (int64_t w = 0; w < first; ++w) {
-      row[w] = GradAtBorder(s, term, h, w, rows);
-    }
-    for (int64_t q = begin; q < end; q += lanes) {
-      StorePhases<kStride>(s, term, h, rows, q,
-                           static_cast<size_t>(HWY_MIN(lanes, end - q)),
-                           row + (q * s.stride - s.padding), plane_end);
-    }
-    for (int64_t w = last; w < s.width; ++w) {
-      row[w] = GradAtBorder(s, term, h, w, rows);
-    }
-  }
-}
-
-template <typename Term>
-HWY_INLINE void GradPlaneOfAnyStride(const PoolShape& shape, const Term& term,
-                                     float* grad_x) {
-  if (shape.stride == 1) {
-    GradPlane<1>(shape, term, grad_x);
-  } else if (shape.stride == 2) {
-    GradPlane<2>(shape, term, grad_x);
-  } else {
-    GradPlane<0>(shape, term, grad_x);
-  }
-}
-
-// Where IsOfPairs: an input has one window. gradients(h, ow,
-// even, odd) makes those of the columns 2 ow, 2 ow + 2, … and 2 ow + 1, … of
-// row h. A row is written to its end before the next one begins, so that what
-// is stored past the end is written again.
+// Calls copy(at, n, place): n elements that lie together, at `at` in a plane
+// with rows of `width` and at `place` in the strip.
 template <typename F>
-HWY_INLINE void GradPlaneOfPairs(const PoolShape& s, float* grad_x,
-                                 const F& gradients) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
-  const int64_t out_width = s.out_width();
-  const float* end = grad_x + s.height * s.width;
-  for (int64_t h = 0; h < 2 * s.out_height(); ++h) {
-    float* row = grad_x + h * s.width;
-    for (int64_t ow = 0; ow < out_width; ow += lanes) {
-      const auto n = static_cast<size_t>(HWY_MIN(lanes, out_width - ow));
-      V even, odd;
-      gradients(h, ow, even, odd);
-      StorePairs(even, odd, row + 2 * ow, n, end);
-    }
-    if (s.width % 2 != 0) row[s.width - 1] = 0.0f;
+HWY_INLINE void ForRows(Range rows, Range columns, int64_t width,
+                        const F& copy) {
+  if (columns.size() == width) {
+    copy(rows.begin * width, rows.size() * width, int64_t{0});
+    return;
   }
-  if (s.height % 2 != 0) {
-    std::memset(grad_x + (s.height - 1) * s.width, 0,
-                static_cast<size_t>(s.width) * sizeof(float));
+  for (int64_t r = 0; r < rows.size(); ++r) {
+    copy((rows.begin + r) * width + columns.begin, columns.size(),
+         r * columns.size());
   }
 }
 
-HWY_INLINE void MaxGradPlaneOfPairs(const PoolShape& s, const MaxTerm& term,
-                                    float* grad_x) {
-  GradPlaneOfPairs(s, grad_x,
-                   [&](int64_t h, int64_t ow, V& even, V& odd) HWY_ATTR {
-                     even = term.Lanes(h / 2, h % 2, ow, 0);
-                     odd = term.Lanes(h / 2, h % 2, ow, 1);
-                   });
+HWY_INLINE void ReadStrip(Range rows, Range columns, int64_t width,
+                          const ConstTensor& from, float* strip) {
+  ForRows(rows, columns, width,
+          [&](int64_t at, int64_t n, int64_t place)
+              HWY_ATTR { Widen(from, at, n, strip + place); });
 }
 
-// As a sum from 0 on, like GradOfPhase's, which has no negative zeros.
-HWY_INLINE void AverageGradPlaneOfPairs(const PoolShape& s,
-                                        const AverageTerm& term,
-                                        float* grad_x) {
-  GradPlaneOfPairs(s, grad_x,
-                   [&](int64_t h, int64_t ow, V& even, V& odd) HWY_ATTR {
-                     even = hn::Add(hn::Zero(D()), term.Lanes(h / 2, 0, ow, 0));
-                     odd = even;
-                   });
+HWY_INLINE void WriteStrip(Range rows, Range columns, int64_t width,
+                           const float* strip, const Tensor& to) {
+  ForRows(rows, columns, width,
+          [&](int64_t at, int64_t n, int64_t place)
+              HWY_ATTR { WritePiece(n, strip + place, to, at); });
 }
 
-void MaxPoolGradPlane(const PoolShape& shape, const uint8_t* winner,
-                      const float* grad_y, float* grad_x) {
-  const MaxTerm term{grad_y, winner, shape.out_width(),
-                     shape.out_height() * shape.out_width(), shape.kernel};
-  if (IsOfPairs(shape)) {
-    MaxGradPlaneOfPairs(shape, term, grad_x);
-  } else {
-    GradPlaneOfAnyStride(shape, term, grad_x);
+// Forward, with body(plane, x, y, strip).
+template <typename F>
+HWY_INLINE void PoolStrips(const PoolPlane& whole, const ConstTensor& x,
+                           const Tensor& y, const F& body) {
+  HWY_ALIGN float in[kStripSize];
+  HWY_ALIGN float out[kStripSize];
+  ForStripsOfWindows(whole, [&](const Strip& strip) HWY_ATTR {
+    ReadStrip(strip.rows, strip.columns, whole.width, x, in);
+    body(strip.Plane(whole), in, out, strip);
+    WriteStrip(strip.out_rows, strip.out_columns, whole.out_width, out, y);
+  });
+}
+
+// Backward, with body(plane, grad_y, grad_x, strip).
+template <typename F>
+HWY_INLINE void PoolGradStrips(const PoolPlane& whole,
+                               const ConstTensor& grad_y, const Tensor& grad_x,
+                               const F& body) {
+  HWY_ALIGN float in[kStripSize];
+  HWY_ALIGN float out[kStripSize];
+  ForStripsOfInputs(whole, [&](const Strip& strip) HWY_ATTR {
+    ReadStrip(strip.out_rows, strip.out_columns, whole.out_width, grad_y, out);
+    body(strip.Plane(whole), out, in, strip);
+    WriteStrip(strip.rows, strip.columns, whole.width, in, grad_x);
+  });
+}
+
+// ---- Planes of any float type
+
+void MaxPoolAny(const PoolPlane& whole, const ConstTensor& x, const Tensor& y,
+                uint8_t* winner) {
+  if (y.dtype() == DType::kF32) {
+    MaxPoolPlane(whole, x.f32(), y.f32(), winner);
+    return;
   }
+  uint8_t winners[kStripSize];
+  PoolStrips(whole, x, y,
+             [&](const PoolPlane& plane, const float* from, float* to,
+                 const Strip& strip) HWY_ATTR {
+               MaxPoolPlane(plane, from, to,
+                            winner == nullptr ? nullptr : winners);
+               if (winner == nullptr) return;
+               ForRows(strip.out_rows, strip.out_columns, whole.out_width,
+                       [&](int64_t at, int64_t n, int64_t place) HWY_ATTR {
+                         std::memcpy(winner + at, winners + place,
+                                     static_cast<size_t>(n));
+                       });
+             });
 }
 
-void AveragePoolGradPlane(const PoolShape& shape, const float* grad_y,
-                          float* grad_x) {
-  const float scale = 1.0f / static_cast<float>(shape.kernel * shape.kernel);
-  const AverageTerm term{grad_y, scale, shape.out_width(),
-                         shape.out_height() * shape.out_width()};
-  if (IsOfPairs(shape)) {
-    AverageGradPlaneOfPairs(shape, term, grad_x);
-  } else {
-    GradPlaneOfAnyStride(shape, term, grad_x);
+void MaxPoolGradAny(const PoolPlane& whole, const uint8_t* winner,
+                    const ConstTensor& grad_y, const Tensor& grad_x) {
+  if (grad_x.dtype() == DType::kF32) {
+    MaxPoolGradPlane(whole, winner, grad_y.f32(), grad_x.f32());
+    return;
   }
+  uint8_t winners[kStripSize];
+  PoolGradStrips(whole, grad_y, grad_x,
+                 [&](const PoolPlane& plane, const float* from, float* to,
+                     const Strip& strip) HWY_ATTR {
+                   ForRows(strip.out_rows, strip.out_columns, whole.out_width,
+                           [&](int64_t at, int64_t n, int64_t place) HWY_ATTR {
+                             std::memcpy(winners + place, winner + at,
+                                         static_cast<size_t>(n));
+                           });
+                   MaxPoolGradPlane(plane, winners, from, to);
+                 });
+}
+
+void AveragePoolAny(const PoolPlane& whole, const ConstTensor& x,
+                    const Tensor& y) {
+  if (y.dtype() == DType::kF32) {
+    AveragePoolPlane(whole, x.f32(), y.f32());
+    return;
+  }
+  PoolStrips(whole, x, y,
+             [&](const PoolPlane& plane, const float* from, float* to,
+                 const Strip&) HWY_ATTR { AveragePoolPlane(plane, from, to); });
+}
+
+void AveragePoolGradAny(const PoolPlane& whole, const ConstTensor& grad_y,
+                        const Tensor& grad_x) {
+  if (grad_x.dtype() == DType::kF32) {
+    AveragePoolGradPlane(whole, grad_y.f32(), grad_x.f32());
+    return;
+  }
+  PoolGradStrips(
+      whole, grad_y, grad_x,
+      [&](const PoolPlane& plane, const float* from, float* to, const Strip&)
+          HWY_ATTR { AveragePoolGradPlane(plane, from, to); });
 }
 
 }  // namespace
@@ -298,11 +173,11 @@ void ForPlanes(const PoolShape& shape, int64_t images,
 
 void MaxPool(const PoolShape& shape, int64_t images, ConstTensor x, Tensor y,
              uint8_t* winner, const KernelContext& context) {
-  const float* x_f32 = x.f32();
-  float* y_f32 = y.f32();
-  const auto run = THIMBLE_DISPATCH(MaxPoolPlane).Get();
+  TH_CHECK(x.dtype() == y.dtype());
+  const pool::PoolPlane plane = pool::WholePlane(shape);
+  const auto run = THIMBLE_DISPATCH(MaxPoolAny).Get();
   ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
-    run(shape, x_f32 + in, y_f32 + out,
+    run(plane, x.From(in), y.From(out),
         winner == nullptr ? nullptr : winner + out);
   });
 }
@@ -310,31 +185,31 @@ void MaxPool(const PoolShape& shape, int64_t images, ConstTensor x, Tensor y,
 void MaxPoolGrad(const PoolShape& shape, int64_t images, const uint8_t* winner,
                  ConstTensor grad_y, Tensor grad_x,
                  const KernelContext& context) {
-  const float* grad_y_f32 = grad_y.f32();
-  float* grad_x_f32 = grad_x.f32();
-  const auto run = THIMBLE_DISPATCH(MaxPoolGradPlane).Get();
+  TH_CHECK(grad_y.dtype() == grad_x.dtype());
+  const pool::PoolPlane plane = pool::WholePlane(shape);
+  const auto run = THIMBLE_DISPATCH(MaxPoolGradAny).Get();
   ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
-    run(shape, winner + out, grad_y_f32 + out, grad_x_f32 + in);
+    run(plane, winner + out, grad_y.From(out), grad_x.From(in));
   });
 }
 
 void AveragePool(const PoolShape& shape, int64_t images, ConstTensor x,
                  Tensor y, const KernelContext& context) {
-  const float* x_f32 = x.f32();
-  float* y_f32 = y.f32();
-  const auto run = THIMBLE_DISPATCH(AveragePoolPlane).Get();
+  TH_CHECK(x.dtype() == y.dtype());
+  const pool::PoolPlane plane = pool::WholePlane(shape);
+  const auto run = THIMBLE_DISPATCH(AveragePoolAny).Get();
   ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
-    run(shape, x_f32 + in, y_f32 + out);
+    run(plane, x.From(in), y.From(out));
   });
 }
 
 void AveragePoolGrad(const PoolShape& shape, int64_t images, ConstTensor grad_y,
                      Tensor grad_x, const KernelContext& context) {
-  const float* grad_y_f32 = grad_y.f32();
-  float* grad_x_f32 = grad_x.f32();
-  const auto run = THIMBLE_DISPATCH(AveragePoolGradPlane).Get();
+  TH_CHECK(grad_y.dtype() == grad_x.dtype());
+  const pool::PoolPlane plane = pool::WholePlane(shape);
+  const auto run = THIMBLE_DISPATCH(AveragePoolGradAny).Get();
   ForPlanes(shape, images, context, [&](int64_t in, int64_t out) {
-    run(shape, grad_y_f32 + out, grad_x_f32 + in);
+    run(plane, grad_y.From(out), grad_x.From(in));
   });
 }
 

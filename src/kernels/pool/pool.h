@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pooling of planar images [images, channels, height, width] with square
-// windows. Tensors are f32. No aliasing, no scratch; a plane belongs to one
-// thread. Gradients add up what an input gets from each of its windows in an
-// order that depends on the shape alone.
+// windows. Tensors are stored as f32, f16 or bf16, both of a call in the same
+// type; sums are f32 (or f64 where said), and a value is rounded once, to
+// nearest even, when it is written. No aliasing, no scratch; a plane belongs to
+// one thread. Gradients add up what an input gets from each of its windows in
+// an order that depends on the shape alone.
 #pragma once
 
 #include <cstdint>
