@@ -8,9 +8,12 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels/convert-inl.h"
 #include "kernels/lstm/rows.h"
 #include "kernels/simd-inl.h"
+#include "kernels/storage.h"
 #include "kernels/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,22 +25,35 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
 // `count` is of the elements left, and may be more than a vector's.
-HWY_INLINE V LoadSome(const float* p, size_t count) {
+template <typename T>
+HWY_INLINE V LoadSome(const T* p, size_t count) {
   const D d;
-  return count >= hn::Lanes(d) ? hn::LoadU(d, p) : LoadFirst(d, p, count);
+  return count >= hn::Lanes(d) ? LoadAs(d, p) : LoadFirstAs(d, p, count);
 }
 
-HWY_INLINE V LoadOrZero(const float* p, size_t at, size_t count) {
+template <typename T>
+HWY_INLINE V LoadOrZero(const T* p, size_t at, size_t count) {
   return p == nullptr ? hn::Zero(D()) : LoadSome(p + at, count);
 }
 
-HWY_INLINE void StoreSome(V v, float* p, size_t count) {
+template <typename T>
+HWY_INLINE void StoreSome(V v, T* p, size_t count) {
   const D d;
   if (count >= hn::Lanes(d)) {
-    hn::StoreU(v, d, p);
+    StoreAs(v, d, p);
   } else {
-    StoreFirst(v, d, p, count);
+    StoreFirstAs(v, d, p, count);
   }
+}
+
+template <typename T>
+HWY_INLINE const T* As(const ConstTensor& tensor) {
+  return static_cast<const T*>(tensor.data());
+}
+
+template <typename T>
+HWY_INLINE T* As(const Tensor& tensor) {
+  return static_cast<T*>(tensor.data());
 }
 
 // Highway's Exp and Tanh make numbers of a NaN; a diverged run must show.
@@ -64,49 +80,50 @@ HWY_INLINE V SigmoidSlope(V y) {
   return hn::Mul(y, hn::Sub(hn::Set(D(), 1.0f), y));
 }
 
-}  // namespace
-
-// Positions [at, at + n) of the first row.
-void LstmCellRow(size_t hidden, size_t at, size_t n, const LstmCellRows& rows) {
+template <typename T>
+void CellRowOf(size_t hidden, size_t at, size_t n, const LstmCellRows& rows) {
   const D d;
   const size_t lanes = hn::Lanes(d);
-  const V offset = hn::Set(d, rows.forget_offset);
+  const V offset = hn::Set(d, rows.in.forget_offset);
+  const T* c_before = As<T>(rows.in.c_before);
+  T* gates = As<T>(rows.out.gates);
   for (size_t k = at; k < at + n; k += lanes) {
     const size_t left = at + n - k;
-    const float* z = rows.z + k;
+    const T* z = As<T>(rows.in.z) + k;
     const V i = Sigmoid(LoadSome(z, left));
     const V f = Sigmoid(hn::Add(LoadSome(z + hidden, left), offset));
     const V g = TanhOf(LoadSome(z + 2 * hidden, left));
     const V o = Sigmoid(LoadSome(z + 3 * hidden, left));
-    const V c =
-        hn::MulAdd(f, LoadOrZero(rows.c_before, k, left), hn::Mul(i, g));
-    StoreSome(c, rows.c + k, left);
-    StoreSome(hn::Mul(o, TanhOf(c)), rows.h + k, left);
-    if (rows.gates == nullptr) continue;
-    float* gates = rows.gates + k;
-    StoreSome(i, gates, left);
-    StoreSome(f, gates + hidden, left);
-    StoreSome(g, gates + 2 * hidden, left);
-    StoreSome(o, gates + 3 * hidden, left);
+    const V c = hn::MulAdd(f, LoadOrZero(c_before, k, left), hn::Mul(i, g));
+    StoreSome(c, As<T>(rows.out.c) + k, left);
+    StoreSome(hn::Mul(o, TanhOf(c)), As<T>(rows.out.h) + k, left);
+    if (gates == nullptr) continue;
+    StoreSome(i, gates + k, left);
+    StoreSome(f, gates + k + hidden, left);
+    StoreSome(g, gates + k + 2 * hidden, left);
+    StoreSome(o, gates + k + 3 * hidden, left);
   }
 }
 
-void LstmCellGradRow(size_t hidden, size_t at, size_t n,
-                     const LstmCellGradRows& rows) {
+template <typename T>
+void CellGradRowOf(size_t hidden, size_t at, size_t n,
+                   const LstmCellGradRows& rows) {
   const size_t lanes = hn::Lanes(D());
+  const T* c_before = As<T>(rows.in.c_before);
+  T* grad_c_before = As<T>(rows.out.grad_c_before);
   for (size_t k = at; k < at + n; k += lanes) {
     const size_t left = at + n - k;
-    const float* gates = rows.gates + k;
+    const T* gates = As<T>(rows.in.gates) + k;
     const V i = LoadSome(gates, left);
     const V f = LoadSome(gates + hidden, left);
     const V g = LoadSome(gates + 2 * hidden, left);
     const V o = LoadSome(gates + 3 * hidden, left);
-    const V before = LoadOrZero(rows.c_before, k, left);
-    const V grad_h = LoadOrZero(rows.grad_h, k, left);
+    const V before = LoadOrZero(c_before, k, left);
+    const V grad_h = LoadOrZero(As<T>(rows.in.grad_h), k, left);
     const V squashed = TanhOf(hn::MulAdd(f, before, hn::Mul(i, g)));
     const V grad = hn::MulAdd(hn::Mul(grad_h, o), OneMinusSquare(squashed),
-                              LoadOrZero(rows.grad_c, k, left));
-    float* grad_z = rows.grad_z + k;
+                              LoadOrZero(As<T>(rows.in.grad_c), k, left));
+    T* grad_z = As<T>(rows.out.grad_z) + k;
     StoreSome(hn::Mul(hn::Mul(grad, g), SigmoidSlope(i)), grad_z, left);
     StoreSome(hn::Mul(hn::Mul(grad, before), SigmoidSlope(f)), grad_z + hidden,
               left);
@@ -114,9 +131,25 @@ void LstmCellGradRow(size_t hidden, size_t at, size_t n,
               left);
     StoreSome(hn::Mul(hn::Mul(grad_h, squashed), SigmoidSlope(o)),
               grad_z + 3 * hidden, left);
-    if (rows.grad_c_before == nullptr) continue;
-    StoreSome(hn::Mul(grad, f), rows.grad_c_before + k, left);
+    if (grad_c_before == nullptr) continue;
+    StoreSome(hn::Mul(grad, f), grad_c_before + k, left);
   }
+}
+
+}  // namespace
+
+// Positions [at, at + n) of the first row.
+void LstmCellRow(size_t hidden, size_t at, size_t n, const LstmCellRows& rows) {
+  WithFloatType(rows.in.z.dtype(), [&](auto type) HWY_ATTR {
+    CellRowOf<decltype(type)>(hidden, at, n, rows);
+  });
+}
+
+void LstmCellGradRow(size_t hidden, size_t at, size_t n,
+                     const LstmCellGradRows& rows) {
+  WithFloatType(rows.in.gates.dtype(), [&](auto type) HWY_ATTR {
+    CellGradRowOf<decltype(type)>(hidden, at, n, rows);
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -150,7 +183,8 @@ void ForBlocks(const LstmShape& shape, const KernelContext& context,
 void LstmCell(const LstmShape& shape, const LstmCellInput& in,
               const LstmCellOutput& out, const KernelContext& context) {
   const auto run = THIMBLE_DISPATCH(LstmCellRow).Get();
-  const LstmCellRows rows(in, out);
+  const LstmCellRows rows = {in, out};
+  TH_CHECK(rows.IsStoredAlike());
   ForBlocks(shape, context, [&](int64_t row, size_t first, size_t count) {
     run(static_cast<size_t>(shape.hidden), first, count,
         rows.From(row, shape.hidden));
@@ -160,7 +194,8 @@ void LstmCell(const LstmShape& shape, const LstmCellInput& in,
 void LstmCellGrad(const LstmShape& shape, const LstmCellGradInput& in,
                   const LstmCellGradOutput& out, const KernelContext& context) {
   const auto run = THIMBLE_DISPATCH(LstmCellGradRow).Get();
-  const LstmCellGradRows rows(in, out);
+  const LstmCellGradRows rows = {in, out};
+  TH_CHECK(rows.IsStoredAlike());
   ForBlocks(shape, context, [&](int64_t row, size_t first, size_t count) {
     run(static_cast<size_t>(shape.hidden), first, count,
         rows.From(row, shape.hidden));

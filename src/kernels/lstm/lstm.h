@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One step of an LSTM after its matrix products: the gates' nonlinearities and
-// the update of the state, and the gradient of both. Tensors are f32. Rows of
-// z, gates and grad_z hold 4·hidden values: the input gate, the forget gate,
-// the candidate and the output gate, `hidden` of each. All other rows hold
-// `hidden` values.
+// the update of the state, and the gradient of both. The tensors of a call are
+// all stored alike, as f32, f16 or bf16 (checked). Rows of z, gates and grad_z
+// hold 4·hidden values: the input gate, the forget gate, the candidate and the
+// output gate, `hidden` of each. All other rows hold `hidden` values.
 //
 //   i = sigmoid(z_i)   f = sigmoid(z_f + forget_offset)
 //   g = tanh(z_g)      o = sigmoid(z_o)
 //   c = f · c_before + i · g           h = o · tanh(c)
 //
-// Each result depends on one position of the inputs, so results do not depend
-// on the thread count. A NaN stays one. No scratch.
+// Arithmetic is f32; each result is rounded once, to nearest even, when it is
+// written, and h comes from c before that. Each result depends on one position
+// of the inputs, so results do not depend on the thread count. A NaN stays one.
+// No scratch.
 #pragma once
 
 #include <cstdint>

@@ -1,74 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tensors of one LSTM step after their storage type was asked for, and one
-// row of them, which is what the SIMD code gets. Null: as None() in lstm.h.
+// The tensors of one LSTM step from a row on, which is what the SIMD code gets,
+// and the question whether all of them are stored alike.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "kernels/lstm/lstm.h"
 
 namespace thimble::kernels {
 
-template <typename T>
-T* RowOf(T* tensor, int64_t row, int64_t width) {
-  return tensor == nullptr ? nullptr : tensor + row * width;
-}
-
 struct LstmCellRows {
-  LstmCellRows(const LstmCellInput& in, const LstmCellOutput& out)
-      : z(in.z.f32()),
-        c_before(in.c_before.f32()),
-        h(out.h.f32()),
-        c(out.c.f32()),
-        gates(out.gates.f32()),
-        forget_offset(in.forget_offset) {}
+  LstmCellInput in;
+  LstmCellOutput out;
 
-  // The same from `row` on.
+  bool IsStoredAlike() const;
   LstmCellRows From(int64_t row, int64_t hidden) const {
-    LstmCellRows rows = *this;
-    rows.z = RowOf(z, row, 4 * hidden);
-    rows.c_before = RowOf(c_before, row, hidden);
-    rows.h = RowOf(h, row, hidden);
-    rows.c = RowOf(c, row, hidden);
-    rows.gates = RowOf(gates, row, 4 * hidden);
-    return rows;
+    const int64_t at = row * hidden;
+    return {{in.z.From(4 * at), in.c_before.From(at), in.forget_offset},
+            {out.h.From(at), out.c.From(at), out.gates.From(4 * at)}};
   }
-
-  const float* z;
-  const float* c_before;
-  float* h;
-  float* c;
-  float* gates;
-  float forget_offset;
 };
 
 struct LstmCellGradRows {
-  LstmCellGradRows(const LstmCellGradInput& in, const LstmCellGradOutput& out)
-      : gates(in.gates.f32()),
-        c_before(in.c_before.f32()),
-        grad_h(in.grad_h.f32()),
-        grad_c(in.grad_c.f32()),
-        grad_z(out.grad_z.f32()),
-        grad_c_before(out.grad_c_before.f32()) {}
+  LstmCellGradInput in;
+  LstmCellGradOutput out;
 
+  bool IsStoredAlike() const;
   LstmCellGradRows From(int64_t row, int64_t hidden) const {
-    LstmCellGradRows rows = *this;
-    rows.gates = RowOf(gates, row, 4 * hidden);
-    rows.c_before = RowOf(c_before, row, hidden);
-    rows.grad_h = RowOf(grad_h, row, hidden);
-    rows.grad_c = RowOf(grad_c, row, hidden);
-    rows.grad_z = RowOf(grad_z, row, 4 * hidden);
-    rows.grad_c_before = RowOf(grad_c_before, row, hidden);
-    return rows;
+    const int64_t at = row * hidden;
+    return {{in.gates.From(4 * at), in.c_before.From(at), in.grad_h.From(at),
+             in.grad_c.From(at)},
+            {out.grad_z.From(4 * at), out.grad_c_before.From(at)}};
   }
-
-  const float* gates;
-  const float* c_before;
-  const float* grad_h;
-  const float* grad_c;
-  float* grad_z;
-  float* grad_c_before;
 };
+
+// Of those tensors that are there.
+inline bool AreStoredAs(DType dtype,
+                        std::initializer_list<ConstTensor> tensors) {
+  return std::ranges::all_of(tensors, [dtype](const ConstTensor& tensor) {
+    return !tensor.is_there() || tensor.dtype() == dtype;
+  });
+}
+
+inline bool LstmCellRows::IsStoredAlike() const {
+  return AreStoredAs(in.z.dtype(), {in.c_before, out.h, out.c, out.gates});
+}
+
+inline bool LstmCellGradRows::IsStoredAlike() const {
+  return AreStoredAs(in.gates.dtype(), {in.c_before, in.grad_h, in.grad_c,
+                                        out.grad_z, out.grad_c_before});
+}
 
 }  // namespace thimble::kernels

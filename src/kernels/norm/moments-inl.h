@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/convert-inl.h"
 #include "kernels/elements-inl.h"
 #include "kernels/norm/norm.h"
 #include "kernels/simd-inl.h"
@@ -33,14 +34,14 @@ struct TwoSums {
 // Sums over n ≤ kBatchNormPiece positions of x and g, which add(x, g, sum1,
 // sum2) adds to. Past the end x is `rest` and g is 0, for which add must add
 // nothing.
-template <typename F>
-HWY_INLINE TwoSums SumPiece(size_t n, const float* x, const float* g,
-                            float rest, const F& add) {
+template <typename T, typename F>
+HWY_INLINE TwoSums SumPiece(size_t n, const T* x, const T* g, float rest,
+                            const F& add) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   V a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0;
   V b0 = a0, b1 = a0, b2 = a0, b3 = a0;
-  const auto load = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+  const auto load = [&](const T* p) HWY_ATTR { return LoadAs(d, p); };
   size_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
     add(load(x + i), load(g + i), a0, b0);
@@ -50,9 +51,9 @@ HWY_INLINE TwoSums SumPiece(size_t n, const float* x, const float* g,
   }
   for (; i + lanes <= n; i += lanes) add(load(x + i), load(g + i), a0, b0);
   if (i < n) {
-    const V last = hn::IfThenElse(hn::FirstN(d, n - i),
-                                  LoadFirst(d, x + i, n - i), hn::Set(d, rest));
-    add(last, LoadFirst(d, g + i, n - i), a1, b1);
+    const V last = hn::IfThenElse(
+        hn::FirstN(d, n - i), LoadFirstAs(d, x + i, n - i), hn::Set(d, rest));
+    add(last, LoadFirstAs(d, g + i, n - i), a1, b1);
   }
   const V a = hn::Add(hn::Add(a0, a1), hn::Add(a2, a3));
   const V b = hn::Add(hn::Add(b0, b1), hn::Add(b2, b3));
@@ -88,10 +89,11 @@ struct Moments {
 // A pass waits for the sum of the one before. So pieces are kept until there
 // are kPieces, which take each pass one after the other, and are then merged in
 // the order in which they came.
+template <typename T>
 class PieceMerger {
  public:
   // REQUIRES: x and moments stay until the next Flush.
-  HWY_INLINE void Add(size_t n, const float* x, Moments& moments) {
+  HWY_INLINE void Add(size_t n, const T* x, Moments& moments) {
     pieces_[count_++] = {n, x, &moments};
     if (count_ == kPieces) Flush();
   }
@@ -107,7 +109,7 @@ class PieceMerger {
   static constexpr size_t kPieces = 4;
   struct Piece {
     size_t n;
-    const float* x;
+    const T* x;
     Moments* moments;
   };
 
@@ -169,6 +171,22 @@ HWY_INLINE void ForPieces(const BatchNormShape& shape, int64_t images,
         visit(c, plane + p, static_cast<size_t>(n));
       }
     }
+  }
+}
+
+// Mean and variance of channels [first, last) that go together.
+template <typename T>
+HWY_INLINE void MomentsOfChannels(const BatchNormShape& shape, int64_t images,
+                                  const T* x, float* mean, float* variance,
+                                  int64_t first, int64_t last) {
+  Moments moments[kMostChannels];
+  PieceMerger<T> merger;
+  ForPieces(shape, images, first, last,
+            [&](int64_t c, int64_t at, size_t n)
+                HWY_ATTR { merger.Add(n, x + at, moments[c - first]); });
+  merger.Flush();
+  for (int64_t c = first; c < last; ++c) {
+    moments[c - first].Store(mean[c], variance[c]);
   }
 }
 

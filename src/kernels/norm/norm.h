@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch normalisation over planar images [images, channels, pixels]: whole, for
-// tensors stored as f32 (checked), or in the parts that are left when it is
-// fused into convolutions, for f32, f16 or bf16. Vectors of a value for each
-// channel are f32.
+// Batch normalisation over planar images [images, channels, pixels], whole or
+// in the parts that are left when it is fused into convolutions. Tensors are
+// stored as f32, f16 or bf16, those of a whole one all alike (checked); what is
+// written is rounded once, to nearest even. Vectors of a value for each channel
+// are f32.
 // Statistics are per channel over images and pixels; a channel belongs to one
 // thread, which merges partial sums of each image in index order, in f64
 // (variances by Chan's formula, never E[x²]−E[x]²). No scratch.
@@ -77,8 +78,8 @@ void BatchNormCoefficients(int64_t channels, float epsilon, const float* mean,
                            const float* beta, float* scale, float* shift,
                            float* inv_std);
 
-// mean and biased variance of a stored tensor; those of an f32 tensor with more
-// than one pixel are, to the bit, what BatchNormTrain finds.
+// mean and biased variance of a stored tensor; those of a tensor with more than
+// one pixel are, to the bit, what BatchNormTrain finds.
 // REQUIRES: images > 0.
 void BatchNormMoments(const BatchNormShape& shape, int64_t images,
                       const ConstTensor& x, float* mean, float* variance,

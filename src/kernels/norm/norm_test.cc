@@ -18,43 +18,28 @@
 namespace thimble::kernels {
 namespace {
 
+using testing::AppliedCase;
 using testing::Batch;
 using testing::Bits;
 using testing::Doubles;
 using testing::FillRandom;
 using testing::ForEachTarget;
+using testing::GradCase;
 using testing::GuardedBuffer;
 using testing::GuardPageBuffer;
 using testing::kEpsilon;
 using testing::kUnit;
-using testing::Roundings;
 using testing::StatisticsBounds;
-using testing::SumErrorBound;
 using testing::TestContext;
 using testing::Wide;
 
-// Against the statistics that the kernel stored: scale, shift, product and sum
-// are rounded once each.
 void CheckApplied(const Batch& batch, const GuardedBuffer<float>& mean,
                   const GuardedBuffer<float>& variance,
                   const GuardedBuffer<float>& y) {
-  Doubles want(batch.size);
-  reference::BatchNormApply(batch.shape, batch.images, kEpsilon,
-                            Wide(batch.x).data(), Wide(batch.gamma).data(),
-                            Wide(batch.beta).data(), Wide(mean).data(),
-                            Wide(variance).data(), want.data());
-  reference::ForEachPixel(
-      batch.shape, batch.images, [&](int64_t channel, int64_t at) {
-        const auto i = static_cast<size_t>(at);
-        const auto c = static_cast<size_t>(channel);
-        const double scale =
-            batch.gamma[c] / std::sqrt(static_cast<double>(variance[c]) +
-                                       static_cast<double>(kEpsilon));
-        const double shift = batch.beta[c] - mean[c] * scale;
-        const double magnitude = std::fabs(batch.x[i] * scale) +
-                                 std::fabs(mean[c] * scale) + std::fabs(shift);
-        ASSERT_NEAR(y[i], want[i], SumErrorBound(2, magnitude)) << i;
-      });
+  const AppliedCase want(batch, mean, variance);
+  for (size_t i = 0; i < batch.size; ++i) {
+    ASSERT_NEAR(y[i], want.y[i], want.bound[i]) << i;
+  }
 }
 
 void CheckTrain(const Batch& batch, size_t misalign) {
@@ -96,30 +81,6 @@ void CheckTrain(const Batch& batch, size_t misalign) {
   }
 }
 
-// What the gradient is computed from, and the reference's results.
-struct GradCase {
-  GradCase(const Batch& batch)
-      : mean(batch.channels, 1),
-        variance(batch.channels, 3),
-        x(batch.size),
-        gamma(batch.channels),
-        beta(batch.channels) {
-    Doubles m(batch.channels), v(batch.channels);
-    reference::BatchNormStatistics(batch.shape, batch.images,
-                                   Wide(batch.x).data(), m.data(), v.data());
-    for (size_t c = 0; c < batch.channels; ++c) {
-      mean[c] = static_cast<float>(m[c]);
-      variance[c] = static_cast<float>(v[c]);
-    }
-    reference::BatchNormGrad(
-        batch.shape, batch.images, kEpsilon, Wide(batch.x).data(),
-        Wide(batch.gamma).data(), Wide(mean).data(), Wide(variance).data(),
-        Wide(batch.grad_y).data(), x.data(), gamma.data(), beta.data());
-  }
-  GuardedBuffer<float> mean, variance;
-  Doubles x, gamma, beta;
-};
-
 // With sums that are added to what is there, grad_x stays the same. A sum is
 // rounded when it is stored, alone or after the addition in f64: half a unit of
 // either.
@@ -152,49 +113,17 @@ void CheckAccumulatedGrad(const Batch& batch, const GradCase& want,
   }
 }
 
-// Checks the two sums, then grad_x: its formula rounds six times at most, and
-// the errors of the sums enter it divided by m.
 void CheckGradValues(const Batch& batch, const GradCase& want,
                      const GuardedBuffer<float>& grad_x,
                      const GuardedBuffer<float>& grad_gamma,
                      const GuardedBuffer<float>& grad_beta) {
-  Doubles size_g(batch.channels), size_gn(batch.channels);
-  const auto normal = [&](size_t c, size_t i) {
-    return (static_cast<double>(batch.x[i]) - want.mean[c]) /
-           std::sqrt(static_cast<double>(want.variance[c]) + kEpsilon);
-  };
-  reference::ForEachPixel(
-      batch.shape, batch.images, [&](int64_t channel, int64_t at) {
-        const auto c = static_cast<size_t>(channel);
-        const auto i = static_cast<size_t>(at);
-        size_g[c] += std::fabs(batch.grad_y[i]);
-        size_gn[c] += std::fabs(batch.grad_y[i] * normal(c, i));
-      });
-  const double k = Roundings(batch);
-  Doubles bound_beta(batch.channels), bound_gamma(batch.channels);
   for (size_t c = 0; c < batch.channels; ++c) {
-    bound_beta[c] = (k + 1) * kUnit * size_g[c];
-    bound_gamma[c] = (k + 4) * kUnit * size_gn[c];
-    ASSERT_NEAR(grad_beta[c], want.beta[c], bound_beta[c]) << c;
-    ASSERT_NEAR(grad_gamma[c], want.gamma[c], bound_gamma[c]) << c;
+    ASSERT_NEAR(grad_beta[c], want.beta[c], want.bound_beta[c]) << c;
+    ASSERT_NEAR(grad_gamma[c], want.gamma[c], want.bound_gamma[c]) << c;
   }
-  reference::ForEachPixel(
-      batch.shape, batch.images, [&](int64_t channel, int64_t at) {
-        const auto c = static_cast<size_t>(channel);
-        const auto i = static_cast<size_t>(at);
-        const double m = batch.count();
-        const double n = std::fabs(normal(c, i));
-        const double magnitude = std::fabs(batch.grad_y[i]) +
-                                 std::fabs(want.beta[c]) / m +
-                                 n * std::fabs(want.gamma[c]) / m;
-        const double factor =
-            batch.gamma[c] /
-            std::sqrt(static_cast<double>(want.variance[c]) + kEpsilon);
-        ASSERT_NEAR(grad_x[i], want.x[i],
-                    factor * (SumErrorBound(4, magnitude) + bound_beta[c] / m +
-                              n * bound_gamma[c] / m))
-            << i;
-      });
+  for (size_t i = 0; i < batch.size; ++i) {
+    ASSERT_NEAR(grad_x[i], want.x[i], want.bound_x[i]) << i;
+  }
 }
 
 void CheckGrad(const Batch& batch, size_t misalign) {
@@ -289,18 +218,19 @@ TEST(BatchNorm, StaysInsideItsTensors) {
   });
 }
 
-TEST(BatchNorm, OtherStorageTypesThanF32AreRefused) {
+TEST(BatchNorm, TensorsOfDifferentTypesAndTypesThatAreNoFloatsAreRefused) {
   const BatchNormShape shape{2, 2};
   float data[4] = {}, c[2] = {}, d[2] = {};
-  const Tensor f32 = F32(data), f16(data, DType::kF16);
+  const Tensor f32 = F32(data), f16(data, DType::kF16), u8(data, DType::kU8);
   const TestContext context(1);
-  for (const auto& [x, y] : {std::pair(f16, f32), std::pair(f32, f16)}) {
+  for (const auto& [x, y] :
+       {std::pair(f16, f32), std::pair(f32, f16), std::pair(u8, u8)}) {
     EXPECT_DEATH(BatchNormTrain(shape, 1, kEpsilon, x, c, c, y, d, d, *context),
                  "check failed");
     EXPECT_DEATH(BatchNormApply(shape, 1, kEpsilon, x, c, c, c, c, y, *context),
                  "check failed");
     EXPECT_DEATH(
-        BatchNormGrad(shape, 1, kEpsilon, x, c, c, c, f32, y, d, d, *context),
+        BatchNormGrad(shape, 1, kEpsilon, x, c, c, c, x, y, d, d, *context),
         "check failed");
   }
   EXPECT_DEATH(

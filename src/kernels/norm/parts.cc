@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of batch normalisation that stay when the rest is fused into
-// convolutions. Tensors go through f32 pieces on the stack, so that loops do
-// not multiply by the storage types of several operands.
+// convolutions. Tensors that may all be stored differently go through f32
+// pieces on the stack, so that loops do not multiply by the storage types of
+// several operands.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/norm/parts.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
@@ -108,27 +109,23 @@ void GradRestPlanes(const BatchNormShape& shape, int64_t images,
   }
 }
 
+template <typename T>
+void MomentsPlanesOf(const BatchNormShape& shape, int64_t images, const T* x,
+                     float* mean, float* variance, int64_t begin, int64_t end) {
+  ForChannelsTogether(
+      shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
+        MomentsOfChannels(shape, images, x, mean, variance, first, last);
+      });
+}
+
 void MomentsPlanes(const BatchNormShape& shape, int64_t images,
                    const ConstTensor& x, float* mean, float* variance,
                    int64_t begin, int64_t end) {
-  ForChannelsTogether(
-      shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
-        HWY_ALIGN float line[kBatchNormPiece];
-        Moments moments[kMostChannels];
-        PieceMerger merger;
-        ForPieces(shape, images, first, last,
-                  [&](int64_t c, int64_t at, size_t n) HWY_ATTR {
-                    const auto count = static_cast<int64_t>(n);
-                    const float* piece = Staged(x, at, count, line);
-                    merger.Add(n, piece, moments[c - first]);
-                    // Before the line is written again.
-                    if (piece == line) merger.Flush();
-                  });
-        merger.Flush();
-        for (int64_t c = first; c < last; ++c) {
-          moments[c - first].Store(mean[c], variance[c]);
-        }
-      });
+  WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
+    using T = decltype(type);
+    MomentsPlanesOf(shape, images, static_cast<const T*>(x.data()), mean,
+                    variance, begin, end);
+  });
 }
 
 }  // namespace

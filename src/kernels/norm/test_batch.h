@@ -103,4 +103,98 @@ struct StatisticsBounds {
   Doubles variance;
 };
 
+// y from statistics that a kernel stored, and how far one in f32 may be off it:
+// scale, shift, product and sum are rounded once each.
+struct AppliedCase {
+  AppliedCase(const Batch& batch, const GuardedBuffer<float>& mean,
+              const GuardedBuffer<float>& variance)
+      : y(batch.size), bound(batch.size) {
+    reference::BatchNormApply(batch.shape, batch.images, kEpsilon,
+                              Wide(batch.x).data(), Wide(batch.gamma).data(),
+                              Wide(batch.beta).data(), Wide(mean).data(),
+                              Wide(variance).data(), y.data());
+    reference::ForEachPixel(
+        batch.shape, batch.images, [&](int64_t channel, int64_t at) {
+          const auto i = static_cast<size_t>(at);
+          const auto c = static_cast<size_t>(channel);
+          const double scale =
+              batch.gamma[c] / std::sqrt(static_cast<double>(variance[c]) +
+                                         static_cast<double>(kEpsilon));
+          const double shift = batch.beta[c] - mean[c] * scale;
+          const double magnitude = std::fabs(batch.x[i] * scale) +
+                                   std::fabs(mean[c] * scale) +
+                                   std::fabs(shift);
+          bound[i] = SumErrorBound(2, magnitude);
+        });
+  }
+  Doubles y, bound;
+};
+
+// What the gradient is computed from, the reference's results, and how far
+// those in f32 may be off them.
+struct GradCase {
+  explicit GradCase(const Batch& batch)
+      : mean(batch.channels, 1),
+        variance(batch.channels, 3),
+        x(batch.size),
+        gamma(batch.channels),
+        beta(batch.channels),
+        bound_x(batch.size),
+        bound_gamma(batch.channels),
+        bound_beta(batch.channels) {
+    Doubles m(batch.channels), v(batch.channels);
+    reference::BatchNormStatistics(batch.shape, batch.images,
+                                   Wide(batch.x).data(), m.data(), v.data());
+    for (size_t c = 0; c < batch.channels; ++c) {
+      mean[c] = static_cast<float>(m[c]);
+      variance[c] = static_cast<float>(v[c]);
+    }
+    reference::BatchNormGrad(
+        batch.shape, batch.images, kEpsilon, Wide(batch.x).data(),
+        Wide(batch.gamma).data(), Wide(mean).data(), Wide(variance).data(),
+        Wide(batch.grad_y).data(), x.data(), gamma.data(), beta.data());
+    FindBounds(batch);
+  }
+
+  GuardedBuffer<float> mean, variance;
+  Doubles x, gamma, beta;
+  Doubles bound_x, bound_gamma, bound_beta;
+
+ private:
+  double InverseOf(size_t c) const {
+    return 1.0 / std::sqrt(static_cast<double>(variance[c]) + kEpsilon);
+  }
+
+  // Of the two sums, then of grad_x: its formula rounds six times at most, and
+  // the errors of the sums enter it divided by m.
+  void FindBounds(const Batch& batch) {
+    const auto normal = [&](size_t c, size_t i) {
+      return std::fabs(static_cast<double>(batch.x[i]) - mean[c]) *
+             InverseOf(c);
+    };
+    const double k = Roundings(batch);
+    reference::ForEachPixel(
+        batch.shape, batch.images, [&](int64_t channel, int64_t at) {
+          const auto c = static_cast<size_t>(channel);
+          const auto i = static_cast<size_t>(at);
+          const double g = std::fabs(batch.grad_y[i]);
+          bound_beta[c] += (k + 1) * kUnit * g;
+          bound_gamma[c] += (k + 4) * kUnit * g * normal(c, i);
+        });
+    const double m = batch.count();
+    reference::ForEachPixel(
+        batch.shape, batch.images, [&](int64_t channel, int64_t at) {
+          const auto c = static_cast<size_t>(channel);
+          const auto i = static_cast<size_t>(at);
+          const double n = normal(c, i);
+          const double magnitude = std::fabs(batch.grad_y[i]) +
+                                   std::fabs(beta[c]) / m +
+                                   n * std::fabs(gamma[c]) / m;
+          bound_x[i] = batch.gamma[c] * InverseOf(c) *
+                       (SumErrorBound(4, magnitude) + bound_beta[c] / m +
+                        n * bound_gamma[c] / m);
+        });
+  }
+};
+
 }  // namespace thimble::kernels::testing
