@@ -241,6 +241,8 @@ void ExpectOnlyOwnTypes(const OpForm& form) {
 TEST_F(OpFormsTest, RefuseAllTypesButTheirOwn) {
   for (const auto& [text, form] : forms_) {
     if (form.def->IsView()) continue;  // reads nothing
+    // Updates take several types: src/optim/sgd_test.cc.
+    if (form.def->name() == "sgd-update") continue;
     SCOPED_TRACE(text);
     ExpectOnlyOwnTypes(form);
     if (HasFailure()) return;

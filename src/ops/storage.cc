@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include "base/check.h"
 
 namespace thimble::ops {
@@ -16,6 +18,20 @@ Status CheckStored(std::string_view what, const ValueSpec& spec,
                                    storage.ToString(), spec.storage.ToString(),
                                    spec.shape.ToString(),
                                    images ? "; normalize images first" : ""));
+}
+
+Status CheckStoredAsOneOf(std::string_view what, const ValueSpec& spec,
+                          std::span<const Storage> storages) {
+  std::string names;
+  for (const Storage& storage : storages) {
+    if (spec.storage == storage) return Status::Ok();
+    const bool is_last = &storage == &storages.back();
+    names += names.empty() ? "" : is_last ? " or " : ", ";
+    names += storage.ToString();
+  }
+  return Status::Usage(fmt::format("needs {} stored as {}, got {} {}", what,
+                                   names, spec.storage.ToString(),
+                                   spec.shape.ToString()));
 }
 
 Status CheckF32(std::span<const ValueSpec> inputs,

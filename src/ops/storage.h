@@ -19,6 +19,10 @@ namespace thimble::ops {
 Status CheckStored(std::string_view what, const ValueSpec& spec,
                    const Storage& storage);
 
+// The same where several storages are taken.
+Status CheckStoredAsOneOf(std::string_view what, const ValueSpec& spec,
+                          std::span<const Storage> storages);
+
 // That all inputs are f32; the first that is not is the error. `names` are in
 // the order of the inputs; the op may lack the last ones.
 Status CheckF32(std::span<const ValueSpec> inputs,

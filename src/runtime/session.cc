@@ -97,7 +97,16 @@ void Session::Initialize(uint64_t seed) {
     Fill(graph.value(state.parameter).init, seed, stream++,
          Floats(state.parameter));
     // Streams of parameters and statistics do not depend on the optimizer.
-    for (ValueId v : state.state) Fill(graph.value(v).init, seed, 0, Floats(v));
+    for (ValueId v : state.state) {
+      if (graph.value(v).spec.storage == DType::kF32) {
+        Fill(graph.value(v).init, seed, 0, Floats(v));
+        continue;
+      }
+      // Zeros are zeros in every storage, and nothing else is asked for.
+      const Init& init = graph.value(v).init;
+      TH_CHECK(init.kind == Init::Kind::kConstant && init.value == 0.0f);
+      std::ranges::fill(Bytes(v), std::byte{0});
+    }
   }
   for (ValueId v : plan().statistics()) {
     Fill(graph.value(v).init, seed, stream++, Floats(v));
@@ -137,7 +146,9 @@ PassResult Session::Differentiate(const AxisParts& parts) {
 }
 
 StepOutcome Session::Update(float learning_rate) {
-  impl_->executor.Run(Phase::kUpdate, {.learning_rate = learning_rate});
+  impl_->executor.Run(Phase::kUpdate, {.seed = impl_->seed,
+                                       .step = impl_->steps + 1,
+                                       .learning_rate = learning_rate});
   ++impl_->steps;
   // Without loss scaling nothing asks for a step to be skipped.
   return StepOutcome::kApplied;
