@@ -52,6 +52,22 @@ void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
                  "--precision)")
       ->type_name(kTypes)
       ->check(CheckFloatType);
+  app.add_option("--optimizer-state", flags.state,
+                 "The same for what the optimizer keeps of each weight "
+                 "(default: as the weight is)")
+      ->type_name(kTypes)
+      ->check(CheckFloatType);
+  app.add_option("--rounding", flags.rounding,
+                 "How an update rounds weights and state of 16 bits: nearest; "
+                 "stochastic, up or down by chance, from the seed; feedback, "
+                 "to nearest, and what was lost is handed on to the momentum "
+                 "(default: stochastic for bf16 weights, else nearest)")
+      ->type_name("MODE")
+      ->check([](const std::string& text) {
+        if (text.empty()) return CheckNotEmpty(text);
+        const auto rounding = ParseRounding(text);
+        return rounding.ok() ? std::string() : rounding.status().message();
+      });
 }
 
 // A list of what --budget may change.
@@ -244,11 +260,15 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   PlanOptions options;
   SgdOptions sgd = flags.optimizer;
   if (sgd.momentum == 0.0f) sgd.nesterov = false;
-  options.optimizer = Sgd(sgd);
   options.precision = {
       .parameters = FloatType(flags.parameters, flags.precision),
       .gradients = FloatType(flags.gradients, flags.precision),
       .activations = FloatType(flags.activations, flags.precision)};
+  const bool is_bf16 = options.precision.parameters == DType::kBF16;
+  sgd.rounding = is_bf16 ? Rounding::kStochastic : Rounding::kNearest;
+  if (!flags.rounding.empty()) sgd.rounding = *ParseRounding(flags.rounding);
+  if (!flags.state.empty()) sgd.state = *ParseFloatType(flags.state);
+  options.optimizer = Sgd(sgd);
   options.threads = ThreadsOrDefault(flags.threads);
   options.budget = budget;
   options.recompute = flags.recompute;

@@ -25,7 +25,8 @@ struct PlanFlags {
   double dropout = 0;
   std::string precision = "f32";
   // Empty: as `precision` says.
-  std::string parameters, gradients, activations;
+  std::string parameters, gradients, activations, state;
+  std::string rounding;  // empty: stochastic for bf16 weights, else nearest
   int threads = 0;  // 0: one per CPU
   std::string budget;
   std::string recompute;  // empty: auto with a budget, else none

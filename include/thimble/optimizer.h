@@ -7,12 +7,15 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "thimble/graph.h"
+#include "thimble/rounding.h"
 #include "thimble/status.h"
+#include "thimble/storage.h"
 
 namespace thimble {
 
@@ -34,10 +37,13 @@ class Optimizer {
   virtual std::vector<State> StateOf(const ValueSpec& parameter) const = 0;
   // The op that makes an update. Its inputs are the parameter, its gradient and
   // the state, in this order. It changes parameter and state where they lie.
-  virtual std::shared_ptr<const OpDef> UpdateOp() const = 0;
+  // `position` is that of the parameter in the model: it tells its random
+  // numbers from those of the others.
+  virtual std::shared_ptr<const OpDef> UpdateOp(uint32_t position) const = 0;
 
-  // Name and value of every setting that decides bits. Checkpoints hold them: a
-  // run is resumed with the same settings only.
+  // Name and value of every setting that decides bits, but for rounding and the
+  // state's storage where they are the default. Checkpoints hold them: a run is
+  // resumed with the same settings only.
   virtual std::map<std::string, std::string> Settings() const = 0;
 };
 
@@ -45,11 +51,16 @@ class Optimizer {
 //   g = g + weight_decay * w
 //   v = momentum * v + g
 //   w = w − rate * (nesterov ? g + momentum * v : v)
-// With momentum 0 no velocity is stored.
+// With momentum 0 no velocity is stored, and no rounding error can be fed back.
 struct SgdOptions {
   float momentum = 0.9f;
   float weight_decay = 0.0f;
   bool nesterov = false;
+  // Of parameters and state that are stored in less than f32.
+  Rounding rounding = Rounding::kNearest;
+  // How state is stored: f32, f16 or bf16. Unset: as the parameter is. State of
+  // vectors (biases, batch norms) is always f32.
+  std::optional<Storage> state = std::nullopt;
 };
 
 std::shared_ptr<const Optimizer> Sgd(const SgdOptions& options = {});

@@ -34,6 +34,8 @@ std::string AttributeText(const Storage& storage) {
   return text;
 }
 
+std::string AttributeText(Rounding rounding) { return RoundingName(rounding); }
+
 std::string AttributeText(AxisId axis) {
   return axis.valid() ? fmt::format("axis {}", axis.index()) : "none";
 }

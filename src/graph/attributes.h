@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "thimble/graph.h"
+#include "thimble/rounding.h"
 #include "thimble/shape.h"
 
 namespace thimble {
@@ -21,6 +22,7 @@ std::string AttributeText(float value);
 std::string AttributeText(const std::vector<float>& values);
 std::string AttributeText(const Shape& shape);
 std::string AttributeText(const Storage& storage);
+std::string AttributeText(Rounding rounding);
 std::string AttributeText(AxisId axis);
 std::string AttributeText(const ValueSpec& spec);
 // Not of what would become a bool.

@@ -18,8 +18,8 @@ namespace thimble {
 // What differs from run to run.
 struct RunContext {
   AxisParts axes = {};  // how much of each axis this pass uses
-  // What masks are drawn from. Steps count from 1: the numbers of step 0 are
-  // those of the initial weights.
+  // What masks and rounding are drawn from. Steps count from 1: the numbers of
+  // step 0 are those of the initial weights.
   uint64_t seed = 0;
   uint64_t step = 0;
   // Not the first microbatch of the step: carried outputs are added to.
@@ -28,8 +28,11 @@ struct RunContext {
   float loss_scale = 1.0f;  // what the loss's gradient is multiplied by
   // Whether the executor is to say if a parameter's gradient is not finite.
   bool look_at_gradients = false;
-  float gradient_scale = 1.0f;      // by which the update multiplies gradients
-  float next_learning_rate = 0.0f;  // of the step after this one
+  // What an update multiplies gradients with before it uses them.
+  float gradient_scale = 1.0f;
+  // The rate of the step that follows, for rounding errors that are handed on
+  // to it; 0: as this step's.
+  float next_learning_rate = 0.0f;
 
   // REQUIRES: axis.valid().
   const AxisPart& PartOf(AxisId axis) const { return axes[axis.index()]; }

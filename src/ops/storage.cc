@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include "base/check.h"
 
 namespace thimble::ops {
@@ -30,12 +32,21 @@ Status CheckStored(std::string_view what, const ValueSpec& spec,
                 storage == DType::kF32 ? AdviceFor(spec) : "");
 }
 
-Status CheckFloat(std::string_view what, const ValueSpec& spec) {
-  if (spec.storage == DType::kF32 || spec.storage == DType::kF16 ||
-      spec.storage == DType::kBF16) {
-    return Status::Ok();
+Status CheckStoredAsOneOf(std::string_view what, const ValueSpec& spec,
+                          std::span<const Storage> storages) {
+  std::string names;
+  for (const Storage& storage : storages) {
+    if (spec.storage == storage) return Status::Ok();
+    const bool is_last = &storage == &storages.back();
+    names += names.empty() ? "" : is_last ? " or " : ", ";
+    names += storage.ToString();
   }
-  return Refuse(what, "f32, f16 or bf16", spec, AdviceFor(spec));
+  return Refuse(what, names, spec, AdviceFor(spec));
+}
+
+Status CheckFloat(std::string_view what, const ValueSpec& spec) {
+  static const Storage kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
+  return CheckStoredAsOneOf(what, spec, kFloats);
 }
 
 Status CheckFloats(std::span<const ValueSpec> inputs,

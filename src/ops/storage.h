@@ -19,6 +19,9 @@ namespace thimble::ops {
 Status CheckStored(std::string_view what, const ValueSpec& spec,
                    const Storage& storage);
 
+// The same where several storages are taken.
+Status CheckStoredAsOneOf(std::string_view what, const ValueSpec& spec,
+                          std::span<const Storage> storages);
 // An error unless `spec` is stored as f32, f16 or bf16.
 Status CheckFloat(std::string_view what, const ValueSpec& spec);
 

@@ -6,9 +6,10 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "kernels/update/update.h"
 #include "ops/bound_op.h"
-#include "ops/storage.h"
+#include "optim/state.h"
 
 namespace thimble {
 namespace optim {
@@ -33,22 +34,33 @@ class SgdOptimizer final : public Optimizer {
     if (options_.nesterov && options_.momentum == 0.0f) {
       return Status::Usage("Nesterov's step needs a momentum above 0");
     }
-    return Status::Ok();
+    if (options_.rounding == Rounding::kFeedback && options_.momentum == 0.0f) {
+      return Status::Usage(
+          "rounding by feedback needs a momentum above 0, which rounding "
+          "errors "
+          "are handed on to; use stochastic rounding without momentum");
+    }
+    return CheckState(options_.state);
   }
 
   std::vector<State> StateOf(const ValueSpec& parameter) const override {
     if (options_.momentum == 0.0f) return {};
-    return {{"velocity", parameter, {}}};
+    ValueSpec velocity = parameter;
+    velocity.storage = StateStorage(parameter, options_.state);
+    return {{"velocity", velocity, {}}};
   }
 
-  std::shared_ptr<const OpDef> UpdateOp() const override {
-    return std::make_shared<SgdUpdate>(options_);
+  std::shared_ptr<const OpDef> UpdateOp(uint32_t position) const override {
+    return std::make_shared<SgdUpdate>(options_, position);
   }
 
   std::map<std::string, std::string> Settings() const override {
-    return {{"momentum", fmt::format("{}", options_.momentum)},
-            {"weight decay", fmt::format("{}", options_.weight_decay)},
-            {"nesterov", options_.nesterov ? "yes" : "no"}};
+    std::map<std::string, std::string> settings = {
+        {"momentum", fmt::format("{}", options_.momentum)},
+        {"weight decay", fmt::format("{}", options_.weight_decay)},
+        {"nesterov", options_.nesterov ? "yes" : "no"}};
+    AddSettings(options_.rounding, options_.state, settings);
+    return settings;
   }
 
  private:
@@ -59,14 +71,9 @@ class SgdOptimizer final : public Optimizer {
 
 Result<std::vector<ValueSpec>> SgdUpdate::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(
-      ops::CheckFloats(inputs, {"parameter", "gradient", "velocity"}));
-  for (const ValueSpec& other : inputs) {
-    if (other.shape == inputs[kParameter].shape) continue;
-    return Status::Usage(fmt::format("needs values of one shape, got {} and {}",
-                                     inputs[kParameter].shape.ToString(),
-                                     other.shape.ToString()));
-  }
+  static constexpr std::string_view kNames[] = {"parameter", "gradient",
+                                                "velocity"};
+  TH_RETURN_IF_ERROR(CheckUpdateInputs(inputs, kNames));
   return std::vector<ValueSpec>{};
 }
 
@@ -78,7 +85,11 @@ void SgdUpdate::Run(const BoundOp& op, const RunContext& run) const {
                      {.learning_rate = run.learning_rate,
                       .momentum = options_.momentum,
                       .weight_decay = options_.weight_decay,
-                      .nesterov = options_.nesterov},
+                      .nesterov = options_.nesterov,
+                      .gradient_scale = run.gradient_scale,
+                      .next_learning_rate = run.next_learning_rate,
+                      .rounding = options_.rounding,
+                      .random = {run.seed, run.step, UpdateStream(position_)}},
                      op.Mutable(kParameter), op.In(kGradient), velocity,
                      op.kernel);
 }

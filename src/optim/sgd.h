@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sgd-update: parameter, gradient[, velocity], changed where they lie; see
-// kernels/update/update.h for the formula. The learning rate is the run's, not
-// the op's.
+// kernels/update/update.h for the formula. f32, f16 and bf16, each as it likes.
+// The learning rate is the run's, not the op's.
 #pragma once
 
 #include "graph/attributes.h"
@@ -15,12 +15,16 @@ class SgdUpdate final : public OpDef {
  public:
   enum Input : uint32_t { kParameter, kGradient, kVelocity };
 
-  explicit SgdUpdate(const SgdOptions& options) : options_(options) {}
+  // `position` as Optimizer::UpdateOp says.
+  explicit SgdUpdate(const SgdOptions& options, uint32_t position = 0)
+      : options_(options), position_(position) {}
 
   std::string_view name() const override { return "sgd-update"; }
   std::string Attributes() const override {
     return ListAttributes("momentum", options_.momentum, "weight decay",
-                          options_.weight_decay, "nesterov", options_.nesterov);
+                          options_.weight_decay, "nesterov", options_.nesterov,
+                          "rounding", options_.rounding, "position",
+                          int64_t{position_});
   }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
@@ -33,6 +37,7 @@ class SgdUpdate final : public OpDef {
 
  private:
   SgdOptions options_;
+  uint32_t position_;
 };
 
 }  // namespace thimble::optim

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "graph/op.h"
+
 namespace thimble::optim {
 namespace {
 
@@ -17,25 +19,28 @@ Status AddUpdate(const std::vector<ValueSpec>& specs) {
   for (const ValueSpec& spec : specs) {
     inputs.push_back(graph.AddValue("v", spec, Role::kActivation));
   }
-  return graph.AddOp("update", Sgd()->UpdateOp(), std::move(inputs)).status();
+  return graph.AddOp("update", Sgd()->UpdateOp(0), std::move(inputs)).status();
 }
 
-TEST(Sgd, TakesF32OfOneShapeOnly) {
+TEST(Sgd, TakesFloatsOfOneShapeEachInItsOwnStorage) {
   const ValueSpec w{{4, 3}, DType::kF32};
   EXPECT_TRUE(AddUpdate({w, w}).ok());
   EXPECT_TRUE(AddUpdate({w, w, w}).ok());
   EXPECT_FALSE(AddUpdate({w, {{3, 4}, DType::kF32}, w}).ok());
   const char* names[] = {"parameter", "gradient", "velocity"};
   for (size_t k = 0; k < 3; ++k) {
-    for (const DType dtype :
-         {DType::kF16, DType::kBF16, DType::kU8, DType::kI32, DType::kBit}) {
-      std::vector<ValueSpec> specs(3, w);
+    std::vector<ValueSpec> specs(3, w);
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
       specs[k].storage = dtype;
-      const Status status = AddUpdate(specs);
-      const std::string both = std::string("needs ") + names[k] +
-                               " stored as f32, got " + DTypeName(dtype);
-      EXPECT_NE(status.message().find(both), std::string::npos)
-          << status.message();
+      EXPECT_TRUE(AddUpdate(specs).ok());
+    }
+    for (const DType dtype : {DType::kU8, DType::kI32, DType::kBit}) {
+      specs[k].storage = dtype;
+      const std::string message = AddUpdate(specs).message();
+      const std::string wanted = std::string("needs ") + names[k] +
+                                 " stored as f32, f16 or bf16, got " +
+                                 DTypeName(dtype);
+      EXPECT_NE(message.find(wanted), std::string::npos) << message;
     }
   }
 }
@@ -46,6 +51,43 @@ TEST(Sgd, KeepsAVelocityWhereThereIsMomentum) {
   EXPECT_EQ(Sgd()->StateOf(w)[0].name, "velocity");
   EXPECT_EQ(Sgd()->StateOf(w)[0].spec.shape, w.shape);
   EXPECT_TRUE(Sgd({.momentum = 0})->StateOf(w).empty());
+}
+
+TEST(Sgd, StateIsStoredAsTheParameterUnlessSaidAndOfVectorsInF32) {
+  const ValueSpec w{{4, 3}, DType::kF16};
+  const ValueSpec b{{4}, DType::kF16};
+  EXPECT_EQ(Sgd()->StateOf(w)[0].spec.storage, DType::kF16);
+  EXPECT_EQ(Sgd()->StateOf(b)[0].spec.storage, DType::kF32);
+  const auto bf16 = Sgd({.state = DType::kBF16});
+  EXPECT_EQ(bf16->StateOf(w)[0].spec.storage, DType::kBF16);
+  EXPECT_EQ(bf16->StateOf(b)[0].spec.storage, DType::kF32);
+  EXPECT_TRUE(bf16->Check().ok());
+  const Status status = Sgd({.state = DType::kI32})->Check();
+  EXPECT_EQ(status.code(), StatusCode::kUsage);
+  EXPECT_NE(status.message().find("f32, f16, bf16"), std::string::npos)
+      << status.message();
+}
+
+TEST(Sgd, FeedbackNeedsAMomentum) {
+  EXPECT_TRUE(Sgd({.rounding = Rounding::kFeedback})->Check().ok());
+  const Status status =
+      Sgd({.momentum = 0, .rounding = Rounding::kFeedback})->Check();
+  EXPECT_EQ(status.code(), StatusCode::kUsage);
+  EXPECT_NE(status.message().find("momentum"), std::string::npos);
+}
+
+TEST(Sgd, UpdatesOfTwoParametersAreTwoOps) {
+  EXPECT_NE(Sgd()->UpdateOp(0)->Attributes(), Sgd()->UpdateOp(1)->Attributes());
+}
+
+// So that checkpoints of before go on.
+TEST(Sgd, DoesNotTellDefaultsOfRoundingAndStorage) {
+  EXPECT_EQ(Sgd()->Settings().size(), 3u);
+  const auto told =
+      Sgd({.rounding = Rounding::kStochastic, .state = DType::kBF16})
+          ->Settings();
+  EXPECT_EQ(told.at("rounding"), "stochastic");
+  EXPECT_EQ(told.at("optimizer state"), "bf16");
 }
 
 TEST(Sgd, TellsEverySettingThatDecidesBits) {

@@ -324,7 +324,8 @@ class Differentiator {
   }
 
   void Update() {
-    for (ParameterState& state : program_.parameters) {
+    for (uint32_t i = 0; i < program_.parameters.size(); ++i) {
+      ParameterState& state = program_.parameters[i];
       if (!state.gradient.valid()) continue;
       const Value parameter = program_.graph.value(state.parameter);
       std::vector<ValueId> inputs = {state.parameter, state.gradient};
@@ -334,7 +335,7 @@ class Differentiator {
             Role::kOptimizerState, kept.init));
         inputs.push_back(state.state.back());
       }
-      emit_.Emit(parameter.name + ".update", optimizer_.UpdateOp(),
+      emit_.Emit(parameter.name + ".update", optimizer_.UpdateOp(i),
                  std::move(inputs), Role::kParameter);
     }
     emit_.EmitCommits();

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "ops/storage.h"
+
+namespace thimble::optim {
+
+std::span<const Storage> FloatStorages() { return StateStorages().first(3); }
+
+std::span<const Storage> StateStorages() {
+  static const std::array<Storage, 3> storages = {DType::kF32, DType::kF16,
+                                                  DType::kBF16};
+  return storages;
+}
+
+Storage StateStorage(const ValueSpec& parameter,
+                     const std::optional<Storage>& state) {
+  if (parameter.shape.rank() <= 1) return DType::kF32;
+  return state.value_or(parameter.storage);
+}
+
+Status CheckUpdateInputs(std::span<const ValueSpec> inputs,
+                         std::span<const std::string_view> names) {
+  TH_CHECK(inputs.size() <= names.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    TH_RETURN_IF_ERROR(ops::CheckStoredAsOneOf(
+        names[i], inputs[i], i < 2 ? FloatStorages() : StateStorages()));
+    if (inputs[i].shape == inputs[0].shape) continue;
+    return Status::Usage(fmt::format("needs values of one shape, got {} and {}",
+                                     inputs[0].shape.ToString(),
+                                     inputs[i].shape.ToString()));
+  }
+  return Status::Ok();
+}
+
+Status CheckState(const std::optional<Storage>& state) {
+  const auto possible = StateStorages();
+  if (!state || std::ranges::find(possible, *state) != possible.end()) {
+    return Status::Ok();
+  }
+  std::string names;
+  for (const Storage& storage : possible) {
+    names += names.empty() ? "" : ", ";
+    names += storage.ToString();
+  }
+  return Status::Usage(fmt::format(
+      "optimizer state can be stored as {}, not {}", names, state->ToString()));
+}
+
+void AddSettings(Rounding rounding, const std::optional<Storage>& state,
+                 std::map<std::string, std::string>& settings) {
+  if (rounding != Rounding::kNearest) {
+    settings["rounding"] = RoundingName(rounding);
+  }
+  if (state) settings["optimizer state"] = state->ToString();
+}
+
+}  // namespace thimble::optim
