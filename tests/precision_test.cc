@@ -158,6 +158,7 @@ std::vector<double> GradientsOf(const Model& model, const Precision& precision,
   Differentiate(RandomBatch(model, model.batch(), seed), s);
   std::vector<double> gradients;
   for (const ParameterState& p : plan->parameters()) {
+    if (!p.gradient.valid()) continue;  // the loss does not depend on it
     const ValueSpec& spec = plan->graph().value(p.gradient).spec;
     for (int64_t i = 0; i < spec.shape.elements(); ++i) {
       gradients.push_back(ValueAt(spec.storage.dtype,
