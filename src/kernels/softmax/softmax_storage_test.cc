@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -111,23 +113,34 @@ TEST(SoftmaxStorage, LossScaleIsTheLastProduct) {
   });
 }
 
-TEST(SoftmaxStorage, NanShowsInEveryPieceOfAStoredRow) {
+// All bits but the sign: a NaN in each type.
+void SetNan(StoredTensor& x, size_t i) {
+  const uint32_t bits = x.dtype() == DType::kF32 ? 0x7FFFFFFF : 0x7FFF;
+  const size_t bytes = BytesFor(x.dtype(), 1);
+  std::memcpy(static_cast<uint8_t*>(x.data()) + i * bytes, &bits, bytes);
+}
+
+TEST(SoftmaxStorage, NanAndInfinityShowFromEveryPieceOfARow) {
   ForEachFloatType([](DType dtype) {
     constexpr size_t kClasses = 1100;
     for (size_t at : {size_t{0}, size_t{511}, size_t{700}, kClasses - 1}) {
-      StoredTensor logits(dtype, kClasses, 1);
-      logits.Set(at, std::numeric_limits<float>::infinity());
-      const int32_t label = 3;
-      const TestContext context(1, SoftmaxCrossEntropyWorkspace(1));
-      float loss = 0.0f;
-      int32_t correct = 1;
-      SoftmaxCrossEntropy(1, kClasses, logits.tensor(), &label, &loss, &correct,
-                          *context);
-      EXPECT_TRUE(std::isnan(loss));
-      EXPECT_EQ(correct, 0);
-      SoftmaxCrossEntropyGrad(1, kClasses, logits.tensor(), &label, 1.0f, 1.0f,
-                              logits.tensor(), *context);
-      for (double v : logits.Wide()) ASSERT_TRUE(std::isnan(v));
+      for (bool nan : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << at << (nan ? " NaN" : " inf"));
+        StoredTensor logits(dtype, kClasses, 1);
+        logits.Set(at, std::numeric_limits<float>::infinity());
+        if (nan) SetNan(logits, at);
+        const int32_t label = 3;
+        const TestContext context(1, SoftmaxCrossEntropyWorkspace(1));
+        float loss = 0.0f;
+        int32_t correct = 1;
+        SoftmaxCrossEntropy(1, kClasses, logits.tensor(), &label, &loss,
+                            &correct, *context);
+        EXPECT_TRUE(std::isnan(loss));
+        EXPECT_EQ(correct, 0);
+        SoftmaxCrossEntropyGrad(1, kClasses, logits.tensor(), &label, 1.0f,
+                                1.0f, logits.tensor(), *context);
+        for (double v : logits.Wide()) ASSERT_TRUE(std::isnan(v));
+      }
     }
   });
 }
