@@ -131,9 +131,16 @@ void ForEachFloatType(const F& body) {
   });
 }
 
+// A context of 1 to 3 threads without scratch, which all tests share.
+inline const KernelContext& SharedContext(int threads) {
+  static const TestContext contexts[] = {TestContext(1), TestContext(2),
+                                         TestContext(3)};
+  return *contexts[threads - 1];
+}
+
 // Calls run(out, context) with 1, 2 and 3 threads, each time with a new tensor
 // that holds what `initial` does, and checks that the bytes never differ. Hands
-// back what the first one became.
+// back what the first one became. For kernels without scratch.
 template <typename F>
 std::vector<double> OverThreads(StoredTensor& initial, const F& run) {
   std::vector<uint8_t> first;
@@ -141,8 +148,7 @@ std::vector<double> OverThreads(StoredTensor& initial, const F& run) {
   for (int threads : {1, 2, 3}) {
     StoredTensor out(initial.dtype(), initial.size());
     out.CopyFrom(initial);
-    const TestContext context(threads);
-    run(out.tensor(), *context);
+    run(out.tensor(), SharedContext(threads));
     if (threads == 1) {
       first = out.Bytes();
       result = out.Wide();

@@ -7,6 +7,7 @@
 
 #include "kernels/guard_page.h"
 #include "kernels/shortcut/reference.h"
+#include "kernels/stored_tensor.h"
 #include "kernels/testing.h"
 
 namespace thimble::kernels {
@@ -16,6 +17,8 @@ using testing::FillRandom;
 using testing::ForEachTarget;
 using testing::GuardedBuffer;
 using testing::GuardPageBuffer;
+using testing::OverThreads;
+using testing::StoredTensor;
 using testing::TestContext;
 
 size_t Inputs(const ShortcutShape& s, int64_t images) {
@@ -68,6 +71,34 @@ TEST(Shortcut, ForwardAndGradMatchReferenceForAnyThreadCount) {
       }
       y.CheckGuards("y");
       grad_x.CheckGuards("grad_x");
+    }
+  });
+}
+
+TEST(Shortcut, MovesValuesOfEveryStorageTypeAsTheyAre) {
+  ForEachShape([](const ShortcutShape& shape, int64_t images) {
+    if (shape.width > 34 && shape.width % 8 > 1) return;
+    for (DType dtype : {DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(DTypeName(dtype));
+      StoredTensor x(dtype, Inputs(shape, images), 1);
+      StoredTensor grad_y(dtype, Outputs(shape, images), 2);
+      std::vector<double> want(grad_y.size()), want_grad(x.size());
+      reference::Shortcut(shape, images, x.Wide().data(), want.data());
+      reference::ShortcutGrad(shape, images, grad_y.Wide().data(),
+                              want_grad.data());
+      StoredTensor y(dtype, grad_y.size(), 3), grad_x(dtype, x.size(), 4);
+      ASSERT_EQ(
+          OverThreads(y,
+                      [&](const Tensor& to, const KernelContext& context) {
+                        Shortcut(shape, images, x.tensor(), to, context);
+                      }),
+          want);
+      ASSERT_EQ(OverThreads(
+                    grad_x,
+                    [&](const Tensor& to, const KernelContext& context) {
+                      ShortcutGrad(shape, images, grad_y.tensor(), to, context);
+                    }),
+                want_grad);
     }
   });
 }

@@ -12,6 +12,7 @@
 
 #include "kernels/guard_page.h"
 #include "kernels/softmax/reference.h"
+#include "kernels/softmax/test_rows.h"
 #include "kernels/testing.h"
 
 namespace thimble::kernels {
@@ -20,12 +21,12 @@ namespace {
 using testing::ForEachTarget;
 using testing::GuardedBuffer;
 using testing::GuardPageBuffer;
+using testing::LossBound;
+using testing::Rows;
 using testing::TestContext;
-using testing::TestValue;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr double kUnit = std::numeric_limits<float>::epsilon() / 2;
 
 std::vector<uint32_t> Bits(const GuardedBuffer<float>& values) {
   std::vector<uint32_t> bits;
@@ -33,64 +34,6 @@ std::vector<uint32_t> Bits(const GuardedBuffer<float>& values) {
     bits.push_back(std::bit_cast<uint32_t>(values[i]));
   }
   return bits;
-}
-
-// Logits in [−spread, spread) and labels, of which about half are the row's
-// largest.
-struct Rows {
-  Rows(int64_t row_count, int64_t class_count, float spread, size_t misalign)
-      : rows(row_count),
-        classes(class_count),
-        logits(static_cast<size_t>(rows * classes), misalign),
-        labels(static_cast<size_t>(rows), misalign) {
-    for (size_t i = 0; i < logits.size(); ++i) {
-      logits[i] = spread * TestValue(1, i);
-    }
-    for (size_t r = 0; r < labels.size(); ++r) {
-      const auto at = static_cast<int64_t>(r) * classes;
-      labels[r] = static_cast<int32_t>(
-          r % 2 == 0 ? reference::FirstLargest(classes, logits.data() + at)
-                     : static_cast<int64_t>(r * 7) % classes);
-    }
-    wide.assign(logits.data(), logits.data() + logits.size());
-  }
-  int64_t rows;
-  int64_t classes;
-  GuardedBuffer<float> logits;
-  GuardedBuffer<int32_t> labels;
-  std::vector<double> wide;
-
-  const double* row(int64_t r) const { return wide.data() + r * classes; }
-  double Top(int64_t r) const {
-    return row(r)[reference::FirstLargest(classes, row(r))];
-  }
-
-  // The relative error of exp(x − largest) in f32: the difference is rounded
-  // once, which exp turns into a relative error; Highway documents exp to
-  // 1 ulp beside the rounded value, hence 1.5 ulp ≤ 3 units beside the exact.
-  static double ExpError(double logit, double top) {
-    return kUnit * (std::fabs(logit - top) + 3.0);
-  }
-  // The relative error of their sum, which is f64: the mean of the terms'
-  // errors weighted by softmax; exponentials that underflow lose at most the
-  // smallest normal number each, beside a sum of at least 1.
-  double SumError(int64_t r) const {
-    const double top = Top(r);
-    const double sum = reference::SumOfExponentials(classes, row(r), top);
-    double error = 0.0;
-    for (int64_t c = 0; c < classes; ++c) {
-      error += std::exp(row(r)[c] - top) / sum * ExpError(row(r)[c], top);
-    }
-    return error +
-           static_cast<double>(classes) * std::numeric_limits<float>::min();
-  }
-};
-
-// d log(sum) = d sum / sum, then the row's loss and the mean are rounded.
-double LossBound(const Rows& data, double loss) {
-  double error = 0.0;
-  for (int64_t r = 0; r < data.rows; ++r) error += data.SumError(r);
-  return error / static_cast<double>(data.rows) + 3.0 * kUnit * loss;
 }
 
 void CheckLoss(const Rows& data) {
@@ -121,6 +64,7 @@ void CheckGrad(const Rows& data, size_t misalign) {
   std::vector<double> want(size);
   reference::SoftmaxCrossEntropyGrad(data.rows, data.classes, data.wide.data(),
                                      data.labels.data(), scale, want.data());
+  const std::vector<double> bounds = data.GradBounds(scale, want);
   std::vector<uint32_t> first;
   for (int threads : {1, 2, 3}) {
     TestContext context(threads);
@@ -132,20 +76,8 @@ void CheckGrad(const Rows& data, size_t misalign) {
     SoftmaxCrossEntropyGrad(data.rows, data.classes, F32(in_place.data()),
                             data.labels.data(), static_cast<float>(scale), 1.0f,
                             F32(in_place.data()), *context);
-    for (int64_t r = 0; r < data.rows; ++r) {
-      const double sum_error = data.SumError(r);
-      const double top = data.Top(r);
-      for (int64_t c = 0; c < data.classes; ++c) {
-        const auto i = static_cast<size_t>(r * data.classes + c);
-        // The factor, the product and the label's difference are rounded.
-        const double p =
-            std::fabs(want[i]) +
-            (c == data.labels[static_cast<size_t>(r)] ? scale : 0.0);
-        const double exp_error = Rows::ExpError(data.row(r)[c], top);
-        const double bound = p * (exp_error + sum_error + 3 * kUnit) +
-                             std::numeric_limits<float>::min();
-        ASSERT_NEAR(grad[i], want[i], bound) << "row " << r << " class " << c;
-      }
+    for (size_t i = 0; i < size; ++i) {
+      ASSERT_NEAR(grad[i], want[i], bounds[i]) << "element " << i;
     }
     grad.CheckGuards("grad");
     in_place.CheckGuards("grad in place");
