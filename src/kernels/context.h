@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a kernel gets besides its tensors: threads to run on and planned
-// scratch. A contract header declares the scratch as a pure function of the
-// shape (the maximum over SIMD targets), so that plans do not depend on the
-// CPU.
+// scratch. A contract header declares the scratch as a pure function of shapes
+// and storage types (the maximum over SIMD targets), so that plans do not
+// depend on the CPU.
 #pragma once
 
 #include <cstddef>

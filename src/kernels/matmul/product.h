@@ -43,12 +43,12 @@ inline constexpr size_t kBlockColumns = 1024;
 
 // Staged, where a tensor has 16 bits: a block of C is at most kStagedRows high
 // and StagedColumns wide. All of its panels of one depth lie in the scratch.
-// Rows of A are made f32 one register tile at a time, once for all of these
-// panels. A block that needs several depths is summed up in the scratch, as
-// f32; otherwise one register tile is there before it is rounded.
+// Rows of A are made f32 on the stack, kGroupRows at a time (24 KiB), once for
+// all of these panels. A block that needs several depths is summed up in the
+// scratch, as f32; otherwise one group's rows are, before they are rounded.
 inline constexpr size_t kStagedRows = 256;
 inline constexpr size_t kMostStagedColumns = 64;
-inline constexpr size_t kMostTileRows = 8;
+inline constexpr size_t kGroupRows = 24;  // whole register tiles of any target
 
 // Narrow products take half: their time is short, their scratch is not.
 constexpr size_t StagedColumns(size_t cols) {
@@ -64,7 +64,7 @@ struct StagedScratch {
         of_panels(std::min(depth, kPanelDepth) * columns) {
     if (to == DType::kF32) return;
     of_sums = columns *
-              std::min(rows, depth > kPanelDepth ? kStagedRows : kMostTileRows);
+              std::min(rows, depth > kPanelDepth ? kStagedRows : kGroupRows);
   }
   size_t columns;      // room for vectors of any target
   size_t of_panels;    // first

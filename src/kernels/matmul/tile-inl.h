@@ -41,7 +41,6 @@ constexpr size_t kTileRows = 6;
 #else
 constexpr size_t kTileRows = 8;
 #endif
-static_assert(kTileRows <= matmul::kMostTileRows);
 
 // Row blocks, of kTileRows each, and panels: half-open ranges of both.
 struct Region {
