@@ -65,4 +65,25 @@ struct SgdOptions {
 
 std::shared_ptr<const Optimizer> Sgd(const SgdOptions& options = {});
 
+// Adam (Kingma and Ba, 2015), and AdamW (Loshchilov and Hutter, 2019) with
+// `decoupled`. For a parameter w, gradient g and step t:
+//   decoupled: w = w * (1 − rate * weight_decay)
+//   else:      g = g + weight_decay * w
+//   m = beta1 * m + (1 − beta1) * g
+//   v = beta2 * v + (1 − beta2) * g²
+//   w = w − rate * (m / (1 − beta1^t)) / (sqrt(v / (1 − beta2^t)) + epsilon)
+// Rounding errors cannot be fed back: use stochastic rounding.
+struct AdamOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  bool decoupled = false;
+  // As SgdOptions has them. Moments in f16 have a scale each.
+  Rounding rounding = Rounding::kNearest;
+  std::optional<Storage> state = std::nullopt;
+};
+
+std::shared_ptr<const Optimizer> Adam(const AdamOptions& options = {});
+
 }  // namespace thimble
