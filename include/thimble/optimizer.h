@@ -58,11 +58,33 @@ struct SgdOptions {
   bool nesterov = false;
   // Of parameters and state that are stored in less than f32.
   Rounding rounding = Rounding::kNearest;
-  // How state is stored: f32, f16 or bf16. Unset: as the parameter is. State of
-  // vectors (biases, batch norms) is always f32.
+  // How state is stored: f32, f16, bf16 or U8InBlocks(), which is rounded
+  // stochastically in any case. Unset: as the parameter is. State of vectors
+  // (biases, batch norms) is always f32.
   std::optional<Storage> state = std::nullopt;
 };
 
 std::shared_ptr<const Optimizer> Sgd(const SgdOptions& options = {});
+
+// Adam (Kingma and Ba, 2015), and AdamW (Loshchilov and Hutter, 2019) with
+// `decoupled`. For a parameter w, gradient g and step t:
+//   decoupled: w = w * (1 − rate * weight_decay)
+//   else:      g = g + weight_decay * w
+//   m = beta1 * m + (1 − beta1) * g
+//   v = beta2 * v + (1 − beta2) * g²
+//   w = w − rate * (m / (1 − beta1^t)) / (sqrt(v / (1 − beta2^t)) + epsilon)
+// Rounding errors cannot be fed back: use stochastic rounding.
+struct AdamOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  bool decoupled = false;
+  // As SgdOptions has them. Moments in f16 have a scale each.
+  Rounding rounding = Rounding::kNearest;
+  std::optional<Storage> state = std::nullopt;
+};
+
+std::shared_ptr<const Optimizer> Adam(const AdamOptions& options = {});
 
 }  // namespace thimble

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Parameter updates, element by element and in place. Parameters, gradients and
-// state are stored as f32, f16 or bf16, each as it likes. Everything is
-// computed in f32; what does not fit is rounded once, when it is stored. Bits
-// do not depend on the number of threads. Random numbers do not depend on the
-// SIMD target either; what is rounded with them may.
+// state are stored as f32, f16, bf16 or bytes in blocks, each as it likes; the
+// parameter is not in blocks. Everything is computed in f32; what does not fit
+// is rounded once, when it is stored, in blocks always by chance. Bits do not
+// depend on the number of threads. Random numbers do not depend on the SIMD
+// target either; what is rounded with them may.
 #pragma once
 
 #include <cstdint>
@@ -38,5 +39,41 @@ struct SgdStep {
 // nesterov, rate being the next step's. REQUIRES: momentum > 0 then.
 void SgdUpdate(int64_t n, const SgdStep& step, Tensor param, ConstTensor grad,
                Tensor velocity, const KernelContext& context);
+
+struct AdamStep {
+  float learning_rate = 0.1f;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  bool decoupled = false;  // weight decay as AdamW has it
+  uint64_t number = 1;     // of the step, counted from 1
+  float gradient_scale = 1.0f;
+  Rounding rounding = Rounding::kNearest;  // kFeedback is not for Adam
+  // The parameter's; the moments use the two streams that follow.
+  RandomAddress random = {};
+};
+
+// Both moments of a parameter, in one storage. Those in f16 are stored divided
+// by a power of two, one for each moment, so that the largest lies between 2^14
+// and 2^15; what is there is decoded with it, so zeros stay zeros. A second
+// moment above 0 is not stored as 0 in f16, nor in blocks, which hold its root:
+// else a later step would divide by next to nothing.
+struct AdamMoments {
+  Tensor first;
+  Tensor second;
+  float* first_scale = nullptr;  // read and written for f16 alone
+  float* second_scale = nullptr;
+};
+
+// With t the step's number and g = gradient_scale * grad:
+//   decoupled: param *= 1 − learning_rate * weight_decay
+//   else:      g += weight_decay * param
+//   m = beta1 * m + (1 − beta1) * g;  v = beta2 * v + (1 − beta2) * g²
+//   param −= learning_rate / (1 − beta1^t) * m /
+//            (sqrt(v) / sqrt(1 − beta2^t) + epsilon)
+// The moments that are used are those before rounding.
+void AdamUpdate(int64_t n, const AdamStep& step, Tensor param, ConstTensor grad,
+                const AdamMoments& moments, const KernelContext& context);
 
 }  // namespace thimble::kernels
