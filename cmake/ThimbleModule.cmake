@@ -74,7 +74,7 @@ add_custom_target(tsan_tests)
 #              [HEADERS what thimble_headers made])
 # Makes the executable NAME and registers it with ctest. Labels that scripts/test
 # knows: tsan (also run under ThreadSanitizer), long (only run with --long), plain
-# (not built with sanitizers but for --long).
+# (not built with sanitizers but for --long). Those with emulated are made elsewhere.
 function(thimble_test NAME)
   if(NOT THIMBLE_TESTS)
     return()
