@@ -53,10 +53,13 @@ void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
       ->type_name(kTypes)
       ->check(CheckFloatType);
   app.add_option("--optimizer-state", flags.state,
-                 "The same for what the optimizer keeps of each weight "
+                 "The same for what the optimizer keeps of each weight, or u8: "
+                 "blocks of 64 bytes with a scale, rounded stochastically "
                  "(default: as the weight is)")
-      ->type_name(kTypes)
-      ->check(CheckFloatType);
+      ->type_name("f32|f16|bf16|u8")
+      ->check([](const std::string& text) {
+        return text == "u8" ? std::string() : CheckFloatType(text);
+      });
   app.add_option("--rounding", flags.rounding,
                  "How an update rounds weights and state of 16 bits: nearest; "
                  "stochastic, up or down by chance, from the seed; feedback, "
@@ -68,6 +71,53 @@ void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
         const auto rounding = ParseRounding(text);
         return rounding.ok() ? std::string() : rounding.status().message();
       });
+}
+
+void AddOptimizerFlags(CLI::App& app, PlanFlags& flags) {
+  app.add_option("--optimizer", flags.optimizer,
+                 "sgd (default), adam, or adamw, whose weight decay is not "
+                 "part of the gradient")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
+  AddDecimal(app, "--momentum", flags.sgd.momentum, kShare,
+             "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
+  AddDecimal(app, "--weight-decay", flags.sgd.weight_decay, kNotNegative,
+             "L2 penalty on all parameters (default 5e-4)");
+  app.add_flag_callback(
+      "--no-nesterov", [&flags] { flags.sgd.nesterov = false; },
+      "Plain momentum instead of Nesterov's form of SGD's step");
+  AddDecimal(app, "--beta1", flags.adam.beta1, kShare,
+             "How much of Adam's first moment stays, in [0, 1) (default 0.9)");
+  AddDecimal(app, "--beta2", flags.adam.beta2, kShare,
+             "Of its second moment (default 0.999)");
+}
+
+// REQUIRES: the flags were checked as they were read.
+std::shared_ptr<const Optimizer> MakeOptimizer(const PlanFlags& flags,
+                                               const Precision& precision) {
+  Rounding rounding = precision.parameters == DType::kBF16
+                          ? Rounding::kStochastic
+                          : Rounding::kNearest;
+  if (!flags.rounding.empty()) rounding = *ParseRounding(flags.rounding);
+  std::optional<Storage> state;
+  if (flags.state == "u8") {
+    state = U8InBlocks();
+  } else if (!flags.state.empty()) {
+    state = *ParseFloatType(flags.state);
+  }
+  if (flags.optimizer != "sgd") {
+    AdamOptions adam = flags.adam;
+    adam.weight_decay = static_cast<double>(flags.sgd.weight_decay);
+    adam.decoupled = flags.optimizer == "adamw";
+    adam.rounding = rounding;
+    adam.state = state;
+    return Adam(adam);
+  }
+  SgdOptions sgd = flags.sgd;
+  if (sgd.momentum == 0.0f) sgd.nesterov = false;
+  sgd.rounding = rounding;
+  sgd.state = state;
+  return Sgd(sgd);
 }
 
 // A list of what --budget may change.
@@ -194,13 +244,7 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
             "them would raise the peak; with --checkpoint auto, where the "
             "budget asks for it (default off). Results do not depend on it; "
             "memory and time do");
-  AddDecimal(app, "--momentum", flags.optimizer.momentum, kShare,
-             "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
-  AddDecimal(app, "--weight-decay", flags.optimizer.weight_decay, kNotNegative,
-             "L2 penalty on all parameters (default 5e-4)");
-  app.add_flag_callback(
-      "--no-nesterov", [&flags] { flags.optimizer.nesterov = false; },
-      "Plain momentum instead of Nesterov's form of the step");
+  AddOptimizerFlags(app, flags);
 }
 
 void AddDataFlags(CLI::App& app, DataFlags& flags, bool required) {
@@ -258,17 +302,11 @@ Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
 PlanOptions MakePlanOptions(const PlanFlags& flags,
                             std::optional<uint64_t> budget) {
   PlanOptions options;
-  SgdOptions sgd = flags.optimizer;
-  if (sgd.momentum == 0.0f) sgd.nesterov = false;
   options.precision = {
       .parameters = FloatType(flags.parameters, flags.precision),
       .gradients = FloatType(flags.gradients, flags.precision),
       .activations = FloatType(flags.activations, flags.precision)};
-  const bool is_bf16 = options.precision.parameters == DType::kBF16;
-  sgd.rounding = is_bf16 ? Rounding::kStochastic : Rounding::kNearest;
-  if (!flags.rounding.empty()) sgd.rounding = *ParseRounding(flags.rounding);
-  if (!flags.state.empty()) sgd.state = *ParseFloatType(flags.state);
-  options.optimizer = Sgd(sgd);
+  options.optimizer = MakeOptimizer(flags, options.precision);
   options.threads = ThreadsOrDefault(flags.threads);
   options.budget = budget;
   options.recompute = flags.recompute;

@@ -27,7 +27,7 @@ struct PlanFlags {
   // Empty: as `precision` says.
   std::string parameters, gradients, activations, state;
   std::string rounding;  // empty: stochastic for bf16 weights, else nearest
-  int threads = 0;  // 0: one per CPU
+  int threads = 0;       // 0: one per CPU
   std::string budget;
   std::string recompute;  // empty: auto with a budget, else none
   bool two_pass = false;
@@ -36,8 +36,9 @@ struct PlanFlags {
   bool inplace = true;
   bool sharing = true;
   bool fuse = true;
-  SgdOptions optimizer{
-      .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
+  std::string optimizer = "sgd";
+  SgdOptions sgd{.momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
+  AdamOptions adam{.weight_decay = 5e-4};
 };
 
 struct DataFlags {

@@ -74,7 +74,7 @@ add_custom_target(tsan_tests)
 #              [HEADERS what thimble_headers made])
 # Makes the executable NAME and registers it with ctest. Labels that scripts/test
 # knows: tsan (also run under ThreadSanitizer), long (only run with --long), plain
-# (not built with sanitizers but for --long).
+# (not built with sanitizers but for --long). Those with emulated are made elsewhere.
 function(thimble_test NAME)
   if(NOT THIMBLE_TESTS)
     return()
@@ -90,6 +90,9 @@ function(thimble_test NAME)
   endforeach()
   target_link_libraries(${NAME} PRIVATE thimble_flags ${T_PRIVATE_LIBS} GTest::gtest GTest::gtest_main)
   set_target_properties(${NAME} PROPERTIES THIMBLE_IS_TEST ON)
+  if(THIMBLE_STATIC_TESTS AND NOT THIMBLE_SANITIZE)
+    target_link_options(${NAME} PRIVATE -static)
+  endif()
   if(NOT T_HEADERS)
     set(T_HEADERS thimble_test_headers)
     target_compile_options(${NAME} PRIVATE ${THIMBLE_TEST_OPTIONS})

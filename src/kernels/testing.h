@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -21,12 +22,16 @@
 
 namespace thimble::kernels::testing {
 
-// Runs body() once for each supported target, and fails when there is none.
+// Runs body() once for each supported target, or for the one that
+// THIMBLE_TARGET names, and fails when there is none.
 template <typename F>
 void ForEachTarget(const F& body) {
-  const Target before = ActiveTarget();
+  const Target before = ActiveTarget();  // stops at a name that is none
+  const char* only = std::getenv("THIMBLE_TARGET");
+  if (only != nullptr && *only == '\0') only = nullptr;
   ASSERT_FALSE(SupportedTargets().empty());
   for (Target target : SupportedTargets()) {
+    if (only != nullptr && TargetName(target) != only) continue;
     ForceTarget(target);
     SCOPED_TRACE("target=" + std::string(TargetName(target)));
     ASSERT_EQ(ActiveTarget(), target);

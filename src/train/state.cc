@@ -57,9 +57,8 @@ bool IsFinite(Session& session, ValueId value) {
 }  // namespace
 
 StateValues::StateValues(const Plan& plan, Part part) : plan_(&plan) {
-  const auto parameters = plan.parameters();
-  if (part == Part::kModel || parameters.empty()) return;
-  kept_ = parameters[0].state.size();
+  if (part == Part::kModel) return;
+  for (const ParameterState& p : plan.parameters()) kept_ += p.state.size();
 }
 
 ValueId StateValues::operator[](size_t i) const {
@@ -69,7 +68,11 @@ ValueId StateValues::operator[](size_t i) const {
   const auto statistics = plan_->statistics();
   if (i < statistics.size()) return statistics[i];
   i -= statistics.size();
-  return parameters[i / kept_].state[i % kept_];
+  TH_CHECK(i < kept_);
+  // Some have more than others: scales of moments in 16 bits.
+  const ParameterState* at = parameters.data();
+  for (; i >= at->state.size(); ++at) i -= at->state.size();
+  return at->state[i];
 }
 
 TensorInfo TensorInfoOf(const Value& value) {

@@ -25,14 +25,13 @@ class StateValues {
   StateValues(const Plan& plan, Part part);
 
   size_t size() const {
-    return plan_->parameters().size() * (1 + kept_) +
-           plan_->statistics().size();
+    return plan_->parameters().size() + plan_->statistics().size() + kept_;
   }
   ValueId operator[](size_t i) const;
 
  private:
   const Plan* plan_;
-  size_t kept_ = 0;  // pieces of optimizer state per parameter
+  size_t kept_ = 0;  // pieces of optimizer state, of all parameters
 };
 
 inline StateValues ModelState(const Plan& plan) {
