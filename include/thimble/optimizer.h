@@ -58,8 +58,9 @@ struct SgdOptions {
   bool nesterov = false;
   // Of parameters and state that are stored in less than f32.
   Rounding rounding = Rounding::kNearest;
-  // How state is stored: f32, f16 or bf16. Unset: as the parameter is. State of
-  // vectors (biases, batch norms) is always f32.
+  // How state is stored: f32, f16, bf16 or U8InBlocks(), which is rounded
+  // stochastically in any case. Unset: as the parameter is. State of vectors
+  // (biases, batch norms) is always f32.
   std::optional<Storage> state = std::nullopt;
 };
 

@@ -44,6 +44,9 @@ struct Storage {
   // and the bytes of all parts together.
   size_t Bytes(int64_t elements) const;
 
+  // Where scales begin, in bytes from the first element. REQUIRES: blocks.
+  size_t ScalesOffset(int64_t elements) const;
+
   // "f32", "u8 in blocks of 64", "f16, sparse"
   std::string ToString() const;
 
@@ -53,5 +56,13 @@ struct Storage {
   std::optional<ValueBlocks> blocks;
   std::optional<Sparsity> sparsity;
 };
+
+// Bytes in blocks of 64 that share a scale in bf16: the blocks that kernels
+// read and write.
+inline Storage U8InBlocks() {
+  Storage storage = DType::kU8;
+  storage.blocks = ValueBlocks{.values = 64, .scale = DType::kBF16};
+  return storage;
+}
 
 }  // namespace thimble

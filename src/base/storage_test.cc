@@ -20,6 +20,8 @@ TEST(Storage, InBlocksHasAScaleForEachBlockTheLastPartialOneIncluded) {
   // 129 bytes, rounded up to 136, and three scales.
   EXPECT_EQ(storage.Bytes(129), 136u + 6u);
   EXPECT_EQ(storage.Bytes(128), 128u + 4u);
+  EXPECT_EQ(storage.ScalesOffset(129), 136u);
+  EXPECT_EQ(storage.ScalesOffset(128), 128u);
   EXPECT_EQ(storage.Kept(129), 129);
   EXPECT_EQ(storage.ToString(), "u8 in blocks of 64");
 }

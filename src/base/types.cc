@@ -77,13 +77,25 @@ int64_t Storage::Kept(int64_t elements) const {
   return sparsity.has_value() ? sparsity->nonzeros * sparsity->block : elements;
 }
 
+namespace {
+
+size_t AlignedForStorage(size_t bytes) {
+  return (bytes + kStorageAlignment - 1) / kStorageAlignment *
+         kStorageAlignment;
+}
+
+}  // namespace
+
+size_t Storage::ScalesOffset(int64_t elements) const {
+  TH_CHECK(blocks.has_value());
+  return AlignedForStorage(BytesFor(dtype, Kept(elements)));
+}
+
 size_t Storage::Bytes(int64_t elements) const {
   const int64_t kept = Kept(elements);
   size_t bytes = BytesFor(dtype, kept);
   const auto add_part = [&bytes](size_t part) {
-    bytes = (bytes + kStorageAlignment - 1) / kStorageAlignment *
-                kStorageAlignment +
-            part;
+    bytes = AlignedForStorage(bytes) + part;
   };
   if (blocks.has_value()) {
     const int64_t scales = (kept + blocks->values - 1) / blocks->values;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/blocks.h"
 #include "kernels/storage.h"
 
 namespace thimble::kernels::reference {
@@ -75,6 +76,28 @@ inline double RoundedByChance(Format format, float x, uint32_t random) {
   }
   const double rounded = (std::floor(steps) + (up ? 1.0 : 0.0)) * ulp;
   return WithinRange(format, std::copysign(rounded, x));
+}
+
+// A value of a block with this scale as a byte, and back.
+inline uint8_t BlockCode(BlockCoding coding, float value, float scale,
+                         uint32_t random) {
+  const bool is_signed = coding == BlockCoding::kSigned;
+  const float magnitude = is_signed ? std::abs(value) : std::sqrt(value);
+  const float q = std::min(magnitude / scale, BlockTop(coding));
+  const float below = std::floor(q);
+  float share = q - below;
+  if (!is_signed) share = share * (q + below) / (2 * below + 1);
+  int code = static_cast<int>(below);
+  if (share >= std::ldexp(static_cast<float>((random >> 8) | 1), -24)) ++code;
+  if (is_signed) return static_cast<uint8_t>(value < 0 ? -code : code);
+  return static_cast<uint8_t>(value > 0 ? std::max(code, 1) : code);
+}
+
+inline double BlockValue(BlockCoding coding, uint8_t code, double scale) {
+  if (coding == BlockCoding::kSigned) {
+    return static_cast<int8_t>(code) * scale;
+  }
+  return code * scale * (code * scale);
 }
 
 }  // namespace thimble::kernels::reference

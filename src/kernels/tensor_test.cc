@@ -59,5 +59,20 @@ TEST(Tensor, FromCountsElementsOfItsType) {
   EXPECT_EQ(ConstTensor(data, DType::kF16).From(3).dtype(), DType::kF16);
 }
 
+TEST(Tensor, InBlocksIsNotPlainBytes) {
+  uint8_t data[256] = {};
+  uint16_t scales[4] = {};
+  const Tensor blocks(data, DType::kU8, scales);
+  EXPECT_TRUE(blocks.is_in_blocks());
+  EXPECT_FALSE(Tensor(data, DType::kU8).is_in_blocks());
+  EXPECT_DEATH(blocks.u8(), "check failed");
+  EXPECT_DEATH(ConstTensor(blocks).u8(), "check failed");
+  EXPECT_EQ(blocks.From(128).data(), data + 128);
+  EXPECT_EQ(blocks.From(128).scales(), scales + 2);
+  EXPECT_EQ(ConstTensor(blocks).From(192).scales(), scales + 3);
+  EXPECT_DEATH(blocks.From(63), "check failed");
+  EXPECT_DEATH(ConstTensor(blocks).From(1), "check failed");
+}
+
 }  // namespace
 }  // namespace thimble::kernels

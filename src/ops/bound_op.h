@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/check.h"
 #include "graph/op.h"
 #include "kernels/context.h"
 #include "kernels/tensor.h"
@@ -47,6 +48,16 @@ struct RunContext {
 struct BoundValue {
   const ValueSpec* spec;
   std::byte* data;
+
+  // In the storage type that the plan says. Of blocks, only those of
+  // U8InBlocks() have kernels.
+  kernels::Tensor tensor() const {
+    const Storage& storage = spec->storage;
+    if (!storage.blocks.has_value()) return {data, storage.dtype};
+    TH_CHECK(storage == U8InBlocks());
+    const size_t scales = storage.ScalesOffset(spec->shape.elements());
+    return {data, storage.dtype, reinterpret_cast<uint16_t*>(data + scales)};
+  }
 };
 
 struct BoundOp {
@@ -58,15 +69,10 @@ struct BoundOp {
   const ValueSpec& in_spec(size_t i) const { return *inputs[i].spec; }
   const ValueSpec& out_spec(size_t i) const { return *outputs[i].spec; }
 
-  // The tensor in the storage type that the plan says.
   kernels::ConstTensor In(size_t i) const { return Mutable(i); }
-  kernels::Tensor Out(size_t i) const {
-    return {outputs[i].data, out_spec(i).storage.dtype};
-  }
+  kernels::Tensor Out(size_t i) const { return outputs[i].tensor(); }
   // An input that the op changes where it lies (OpDef::Mutates).
-  kernels::Tensor Mutable(size_t i) const {
-    return {inputs[i].data, in_spec(i).storage.dtype};
-  }
+  kernels::Tensor Mutable(size_t i) const { return inputs[i].tensor(); }
   // Where the op may lack its last inputs or outputs.
   kernels::ConstTensor InOrNone(size_t i) const {
     return i < inputs.size() ? In(i) : kernels::ConstTensor::None();

@@ -2,8 +2,9 @@
 //
 // adam-update: parameter, gradient, first moment, second moment[, the scale of
 // each], changed where they lie; see kernels/update/update.h for the formula.
-// f32, f16 and bf16, both moments alike; moments in f16 have scales. The
-// learning rate and the step's number are the run's, not the op's.
+// f32, f16 and bf16, all but the parameter in 8-bit blocks too, both moments
+// alike; moments in f16 have scales. The learning rate and the step's number
+// are the run's, not the op's.
 #pragma once
 
 #include "graph/attributes.h"

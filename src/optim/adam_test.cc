@@ -29,7 +29,8 @@ bool Says(const Status& status, const std::string& text) {
 
 TEST(Adam, TakesWhatItsOwnStateIs) {
   for (const DType param : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const DType state : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const Storage& state : {Storage(DType::kF32), Storage(DType::kF16),
+                                 Storage(DType::kBF16), U8InBlocks()}) {
       const ValueSpec w{{4, 3}, param};
       std::vector<ValueSpec> specs = {w, {{4, 3}, DType::kBF16}};
       for (const auto& kept : Adam({.state = state})->StateOf(w)) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sgd-update: parameter, gradient[, velocity], changed where they lie; see
-// kernels/update/update.h for the formula. f32, f16 and bf16, each as it likes.
-// The learning rate is the run's, not the op's.
+// kernels/update/update.h for the formula. f32, f16 and bf16, all but the
+// parameter in 8-bit blocks too, each as it likes. The learning rate is the
+// run's, not the op's.
 #pragma once
 
 #include "graph/attributes.h"

@@ -34,11 +34,16 @@ TEST(Sgd, TakesFloatsOfOneShapeEachInItsOwnStorage) {
       specs[k].storage = dtype;
       EXPECT_TRUE(AddUpdate(specs).ok());
     }
+    // Parameters are not in blocks.
+    specs[k].storage = U8InBlocks();
+    EXPECT_EQ(AddUpdate(specs).ok(), k > 0);
+    const char* taken =
+        k > 0 ? "f32, f16, bf16 or u8 in blocks of 64" : "f32, f16 or bf16";
     for (const DType dtype : {DType::kU8, DType::kI32, DType::kBit}) {
       specs[k].storage = dtype;
       const std::string message = AddUpdate(specs).message();
       const std::string wanted = std::string("needs ") + names[k] +
-                                 " stored as f32, f16 or bf16, got " +
+                                 " stored as " + taken + ", got " +
                                  DTypeName(dtype);
       EXPECT_NE(message.find(wanted), std::string::npos) << message;
     }
@@ -62,6 +67,7 @@ TEST(Sgd, StateIsStoredAsTheParameterUnlessSaidAndOfVectorsInF32) {
   EXPECT_EQ(bf16->StateOf(w)[0].spec.storage, DType::kBF16);
   EXPECT_EQ(bf16->StateOf(b)[0].spec.storage, DType::kF32);
   EXPECT_TRUE(bf16->Check().ok());
+  EXPECT_TRUE(Sgd({.state = U8InBlocks()})->Check().ok());
   const Status status = Sgd({.state = DType::kI32})->Check();
   EXPECT_EQ(status.code(), StatusCode::kUsage);
   EXPECT_NE(status.message().find("f32, f16, bf16"), std::string::npos)

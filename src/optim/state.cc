@@ -14,8 +14,8 @@ namespace thimble::optim {
 std::span<const Storage> FloatStorages() { return StateStorages().first(3); }
 
 std::span<const Storage> StateStorages() {
-  static const std::array<Storage, 3> storages = {DType::kF32, DType::kF16,
-                                                  DType::kBF16};
+  static const std::array<Storage, 4> storages = {DType::kF32, DType::kF16,
+                                                  DType::kBF16, U8InBlocks()};
   return storages;
 }
 
@@ -30,7 +30,7 @@ Status CheckUpdateInputs(std::span<const ValueSpec> inputs,
   TH_CHECK(inputs.size() <= names.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     TH_RETURN_IF_ERROR(ops::CheckStoredAsOneOf(
-        names[i], inputs[i], i < 2 ? FloatStorages() : StateStorages()));
+        names[i], inputs[i], i == 0 ? FloatStorages() : StateStorages()));
     if (inputs[i].shape == inputs[0].shape) continue;
     return Status::Usage(fmt::format("needs values of one shape, got {} and {}",
                                      inputs[0].shape.ToString(),

@@ -17,9 +17,9 @@
 
 namespace thimble::optim {
 
-// f32, f16 and bf16: what parameters and gradients may be.
+// f32, f16 and bf16: what parameters may be.
 std::span<const Storage> FloatStorages();
-// What state may be.
+// These and bytes in blocks: what gradients and state may be.
 std::span<const Storage> StateStorages();
 
 // How state of `parameter` is stored. Vectors are few, and what is divided by

@@ -176,26 +176,58 @@ TEST(Session, UpdateFollowsTheRuleOfSgd) {
 // The numbers of a step are those of its seed, step and parameter: a session
 // that goes on after a step draws what one that was never stopped does.
 TEST(Session, RoundingIsAFunctionOfSeedAndStep) {
-  const PlanOptions options = {
-      .optimizer =
-          Sgd({.rounding = Rounding::kStochastic, .state = DType::kBF16})};
-  TinySession whole(Layers{}, options), part(Layers{}, options);
-  const ValueId weight = whole.plan().parameters()[0].parameter;
-  const ValueId velocity = whole.plan().parameters()[0].state[0];
-  ASSERT_EQ(whole.plan().graph().value(velocity).spec.storage, DType::kBF16);
-  const auto one_step = [&](TinySession& s, uint64_t seed, uint64_t steps) {
-    s->Initialize(seed);
-    // What is rounded shall not differ.
-    std::ranges::fill(s->Floats(weight), 0.25f);
-    s->GoOnAfter(seed, steps);
-    s.Feed();
-    s->TrainStep(kBatch, 0.1f);
-    return s.BytesOf(velocity);
+  constexpr Rounding kChance = Rounding::kStochastic;
+  for (const auto& optimizer :
+       {Sgd({.rounding = kChance, .state = DType::kBF16}),
+        Sgd({.state = U8InBlocks()}),
+        Adam({.rounding = kChance, .state = DType::kF16}),
+        Adam({.state = U8InBlocks()})}) {
+    const PlanOptions options = {.optimizer = optimizer};
+    TinySession whole(Layers{}, options), part(Layers{}, options);
+    const ParameterState weight = whole.plan().parameters()[0];
+    const auto one_step = [&](TinySession& s, uint64_t seed, uint64_t steps) {
+      s->Initialize(seed);
+      EXPECT_EQ(s.BytesOf(weight.state[0]).find_first_not_of('\0'),
+                std::string::npos);
+      // What is rounded shall not differ.
+      std::ranges::fill(s->Floats(weight.parameter), 0.25f);
+      s->GoOnAfter(seed, steps);
+      s.Feed();
+      s->TrainStep(kBatch, 0.1f);
+      return s.BytesOf(weight.state[0]);
+    };
+    const std::string first = one_step(whole, 7, 0);
+    EXPECT_EQ(one_step(part, 7, 0), first);
+    EXPECT_NE(one_step(part, 7, 1), first);
+    EXPECT_NE(one_step(part, 8, 0), first);
+  }
+}
+
+// The rule in thimble/optimizer.h, in f64, with the step's own number.
+TEST(Session, UpdateFollowsTheRuleOfAdam) {
+  constexpr double kEps = std::numeric_limits<float>::epsilon();
+  TinySession s(Layers{.batch_norm = false}, {.optimizer = Adam()});
+  s->Initialize(1);
+  const ParameterState p = s.plan().parameters()[0];
+  const auto wide = [&](ValueId v) {
+    const auto floats = s->Floats(v);
+    return std::vector<double>(floats.begin(), floats.end());
   };
-  const std::string first = one_step(whole, 7, 0);
-  EXPECT_EQ(one_step(part, 7, 0), first);
-  EXPECT_NE(one_step(part, 7, 1), first);
-  EXPECT_NE(one_step(part, 8, 0), first);
+  for (int t = 1; t <= 3; ++t) {
+    s.Feed(t);
+    s->Differentiate(kBatch);
+    const auto w = wide(p.parameter), g = wide(p.gradient);
+    const auto m = wide(p.state[0]), v = wide(p.state[1]);
+    s->Update(0.01f);
+    for (size_t i = 0; i < w.size(); ++i) {
+      const double first = 0.9 * m[i] + 0.1 * g[i];
+      const double second = 0.999 * v[i] + 0.001 * g[i] * g[i];
+      const double step = first / (1 - std::pow(0.9, t)) /
+                          (std::sqrt(second / (1 - std::pow(0.999, t))) + 1e-8);
+      EXPECT_NEAR(s->Floats(p.parameter)[i], w[i] - 0.01 * step,
+                  8 * kEps * (std::abs(w[i]) + 0.1));
+    }
+  }
 }
 
 TEST(Session, RowsBehindTheCountAreNotLookedAt) {

@@ -161,7 +161,8 @@ struct OpenMoments {
   OpenMoments(const AdamMoments& moments, const MomentScales& scales,
               int64_t at, int64_t n, float (*buffers)[kPiece])
       : first(OpenPiece(moments.first, at, n, buffers[0])),
-        second(OpenPiece(moments.second, at, n, buffers[1])) {
+        second(OpenPiece(moments.second, at, n, buffers[1],
+                         BlockCoding::kSquareRoot)) {
     if (moments.first.dtype() != DType::kF16) return;
     Multiply(n, scales.first, first);
     Multiply(n, scales.second, second);
@@ -193,7 +194,7 @@ void AdamRange(int64_t first, int64_t last, const AdamStep& step,
     StorePiece(open.first, at, n, {step.rounding, step.random.Next(1)},
                moments.first);
     StorePiece(open.second, at, n, {step.rounding, step.random.Next(2)},
-               moments.second);
+               moments.second, BlockCoding::kSquareRoot);
   }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Parameter updates, element by element and in place. Parameters, gradients and
-// state are stored as f32, f16 or bf16, each as it likes. Everything is
-// computed in f32; what does not fit is rounded once, when it is stored. Bits
-// do not depend on the number of threads. Random numbers do not depend on the
-// SIMD target either; what is rounded with them may.
+// state are stored as f32, f16, bf16 or bytes in blocks, each as it likes; the
+// parameter is not in blocks. Everything is computed in f32; what does not fit
+// is rounded once, when it is stored, in blocks always by chance. Bits do not
+// depend on the number of threads. Random numbers do not depend on the SIMD
+// target either; what is rounded with them may.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,8 @@ struct AdamStep {
 // Both moments of a parameter, in one storage. Those in f16 are stored divided
 // by a power of two, one for each moment, so that the largest lies between 2^14
 // and 2^15; what is there is decoded with it, so zeros stay zeros. A second
-// moment above 0 is not stored as 0 in f16: else a later step would divide by
-// next to nothing.
+// moment above 0 is not stored as 0 in f16, nor in blocks, which hold its root:
+// else a later step would divide by next to nothing.
 struct AdamMoments {
   Tensor first;
   Tensor second;

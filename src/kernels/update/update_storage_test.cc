@@ -162,10 +162,10 @@ TEST(UpdateStorage, EveryTensorAndStepDrawsItsOwnNumbers) {
     TestContext context(1);
     SgdUpdate(kCount, how, param.tensor(), grad.tensor(), velocity.tensor(),
               *context);
-    std::vector<bool> up_param, up_velocity;
+    std::vector<bool> up_param(kCount), up_velocity(kCount);
     for (size_t i = 0; i < kCount; ++i) {
-      up_param.push_back(param.Get(i) > 1);
-      up_velocity.push_back(velocity.Get(i) < -1);
+      up_param[i] = param.Get(i) > 1;
+      up_velocity[i] = velocity.Get(i) < -1;
     }
     return std::vector{up_param, up_velocity};
   };
