@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -85,8 +86,15 @@ bool ParseProgress(const std::string& from, Progress* p) {
   return text.all_read() && p->step >= 0;
 }
 
+// What either side has, since settings may be told where they are no default.
 Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
-                     const Settings& settings) {
+                     const Settings& now) {
+  Settings settings = now;
+  for (const auto& [key, value] : meta) {
+    if (key.starts_with(kSetting)) {
+      settings.emplace(key.substr(std::string_view(kSetting).size()), "");
+    }
+  }
   for (const auto& [name, value] : settings) {
     const auto found = meta.find(kSetting + name);
     const std::string had = found == meta.end() ? "" : found->second;
@@ -102,7 +110,8 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
     return Status::Failed(
         fmt::format("{} was made with {} = {}, now it is {}; "
                     "TrainOptions::resume goes on with the same settings only",
-                    path, name, had.empty() ? "(nothing)" : had, value));
+                    path, name, had.empty() ? "(nothing)" : had,
+                    value.empty() ? "(nothing)" : value));
   }
   return Status::Ok();
 }

@@ -13,9 +13,13 @@
 namespace thimble::train {
 
 StateValues::StateValues(const Plan& plan, Part part) : plan_(&plan) {
-  const auto parameters = plan.parameters();
-  if (part == Part::kModel || parameters.empty()) return;
-  kept_ = parameters[0].state.size();
+  if (part == Part::kModel) return;
+  state_ends_.reserve(plan.parameters().size());
+  uint32_t end = 0;
+  for (const ParameterState& parameter : plan.parameters()) {
+    end += static_cast<uint32_t>(parameter.state.size());
+    state_ends_.push_back(end);
+  }
 }
 
 ValueId StateValues::operator[](size_t i) const {
@@ -25,7 +29,10 @@ ValueId StateValues::operator[](size_t i) const {
   const auto statistics = plan_->statistics();
   if (i < statistics.size()) return statistics[i];
   i -= statistics.size();
-  return parameters[i / kept_].state[i % kept_];
+  const auto of = std::ranges::upper_bound(state_ends_, i);
+  const auto& state =
+      parameters[static_cast<size_t>(of - state_ends_.begin())].state;
+  return state[state.size() - (*of - i)];
 }
 
 TensorInfo TensorInfoOf(const Value& value) {

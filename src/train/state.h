@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "store/safetensors.h"
@@ -15,7 +17,7 @@
 namespace thimble::train {
 
 // The values of a plan that go to disk, in the plan's order. A view: there may
-// be thousands.
+// be thousands. Parameters may have different numbers of pieces of state.
 class StateValues {
  public:
   enum class Part {
@@ -25,14 +27,16 @@ class StateValues {
   StateValues(const Plan& plan, Part part);
 
   size_t size() const {
-    return plan_->parameters().size() * (1 + kept_) +
-           plan_->statistics().size();
+    return plan_->parameters().size() + plan_->statistics().size() +
+           (state_ends_.empty() ? 0 : state_ends_.back());
   }
   ValueId operator[](size_t i) const;
 
  private:
   const Plan* plan_;
-  size_t kept_ = 0;  // pieces of optimizer state per parameter
+  // For each parameter, how many pieces of optimizer state there are up to its
+  // last one; empty where state does not count.
+  std::vector<uint32_t> state_ends_;
 };
 
 inline StateValues ModelState(const Plan& plan) {
