@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -105,8 +105,15 @@ bool ParseLossScale(const std::string& from, LossScaleState* state) {
   return text.all_read() && state->scale > 0 && state->clean >= 0;
 }
 
+// What either side has, since settings may be told where they are no default.
 Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
-                     const Settings& settings) {
+                     const Settings& now) {
+  Settings settings = now;
+  for (const auto& [key, value] : meta) {
+    if (key.starts_with(kSetting)) {
+      settings.emplace(key.substr(std::string_view(kSetting).size()), "");
+    }
+  }
   for (const auto& [name, value] : settings) {
     const auto found = meta.find(kSetting + name);
     const std::string had = found == meta.end() ? "" : found->second;
@@ -122,16 +129,8 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
     return Status::Failed(
         fmt::format("{} was made with {} = {}, now it is {}; "
                     "TrainOptions::resume goes on with the same settings only",
-                    path, name, had.empty() ? "(nothing)" : had, value));
-  }
-  for (const auto& [key, value] : meta) {
-    if (!key.starts_with(kSetting)) continue;
-    const std::string name = key.substr(std::strlen(kSetting));
-    if (settings.contains(name)) continue;
-    return Status::Failed(
-        fmt::format("{} was made with {} = {}, which is not asked for now; "
-                    "TrainOptions::resume goes on with the same settings only",
-                    path, name, value));
+                    path, name, had.empty() ? "(nothing)" : had,
+                    value.empty() ? "(nothing)" : value));
   }
   return Status::Ok();
 }

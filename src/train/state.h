@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "store/safetensors.h"
@@ -15,7 +17,7 @@
 namespace thimble::train {
 
 // The values of a plan that go to disk, in the plan's order. A view: there may
-// be thousands.
+// be thousands. Parameters may have different numbers of pieces of state.
 class StateValues {
  public:
   enum class Part {

@@ -102,6 +102,21 @@ TEST(StateValues, AreParametersThenStatisticsThenTheOptimizers) {
   EXPECT_EQ(NamesOf(evaluates.plan(), TrainingState(evaluates.plan())), model);
 }
 
+TEST(StateValues, MayBeMoreForOneParameterThanForAnother) {
+  // Of a weight in f16, moments and their scales; of vectors, moments in f32.
+  const TinySession s({.optimizer = Adam({.state = DType::kF16})});
+  std::vector<std::string> training = NamesOf(s.plan(), ModelState(s.plan()));
+  for (const char* name : {"fc.weight", "fc.bias", "bn.weight", "bn.bias"}) {
+    for (const char* kept : {".first_moment", ".second_moment"}) {
+      training.push_back(std::string(name) + kept);
+    }
+    if (std::string(name) != "fc.weight") continue;
+    training.push_back("fc.weight.first_moment_scale");
+    training.push_back("fc.weight.second_moment_scale");
+  }
+  EXPECT_EQ(NamesOf(s.plan(), TrainingState(s.plan())), training);
+}
+
 TEST(CheckFinite, NamesAValueThatIsNoNumberAnyMore) {
   TinySession s;
   const StateValues values = TrainingState(s.plan());
@@ -257,6 +272,16 @@ TEST(Checkpoint, OfOtherSettingsIsRefusedByName) {
     const auto read = LoadCheckpoint(folder.File("run"), *s, other);
     ASSERT_FALSE(read.ok()) << name;
     EXPECT_NE(read.status().message().find(name), std::string::npos)
+        << read.status().message();
+  }
+  // One that is not told any more is another one too.
+  for (const auto& [name, value] : settings) {
+    Settings fewer = settings;
+    fewer.erase(name);
+    const auto read = LoadCheckpoint(folder.File("run"), *s, fewer);
+    ASSERT_FALSE(read.ok()) << name;
+    EXPECT_NE(read.status().message().find(name + " = " + value),
+              std::string::npos)
         << read.status().message();
   }
 }
