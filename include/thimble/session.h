@@ -88,9 +88,9 @@ class Session {
   PassResult Differentiate(int64_t count) {
     return Differentiate({.first = 0, .count = count, .total = count});
   }
-  // From the next part on, the loss's gradient is multiplied by `scale`, a power
-  // of two, which Update takes out again. Also has Update skip a step in which
-  // a parameter's gradient was infinite or no number.
+  // From the next part on, the loss's gradient is multiplied by `scale`, a
+  // power of two, which Update takes out again. Also has Update skip a step in
+  // which a parameter's gradient was infinite or no number.
   void ScaleLoss(float scale);
   // Applies the gradients and commits running statistics, or does neither. An
   // optimizer may want to know the rate of the step after this one.
