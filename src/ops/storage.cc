@@ -41,12 +41,15 @@ Status CheckStoredAsOneOf(std::string_view what, const ValueSpec& spec,
     names += names.empty() ? "" : is_last ? " or " : ", ";
     names += storage.ToString();
   }
-  return Refuse(what, names, spec, AdviceFor(spec));
+  return Refuse(what, names, spec, "");
 }
 
 Status CheckFloat(std::string_view what, const ValueSpec& spec) {
-  static const Storage kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
-  return CheckStoredAsOneOf(what, spec, kFloats);
+  if (spec.storage == DType::kF32 || spec.storage == DType::kF16 ||
+      spec.storage == DType::kBF16) {
+    return Status::Ok();
+  }
+  return Refuse(what, "f32, f16 or bf16", spec, AdviceFor(spec));
 }
 
 Status CheckFloats(std::span<const ValueSpec> inputs,

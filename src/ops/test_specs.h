@@ -10,9 +10,6 @@ namespace thimble::ops {
 inline ValueSpec F32(const Shape& shape) {
   return {shape, DType::kF32, kBatchAxis};
 }
-inline ValueSpec F16(const Shape& shape) {
-  return {shape, DType::kF16, kBatchAxis};
-}
 inline ValueSpec U8(const Shape& shape) {
   return {shape, DType::kU8, kBatchAxis};
 }
