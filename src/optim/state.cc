@@ -14,9 +14,9 @@ namespace thimble::optim {
 std::span<const Storage> FloatStorages() { return StateStorages().first(3); }
 
 std::span<const Storage> StateStorages() {
-  static const std::array<Storage, 4> storages = {DType::kF32, DType::kF16,
-                                                  DType::kBF16, U8InBlocks()};
-  return storages;
+  static const std::array<Storage, 4> kStorages = {DType::kF32, DType::kF16,
+                                                   DType::kBF16, U8InBlocks()};
+  return kStorages;
 }
 
 Storage StateStorage(const ValueSpec& parameter,
