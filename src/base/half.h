@@ -2,7 +2,8 @@
 //
 // One number between f32 and the storage types of 16 bits, for code that is not
 // hot: initial values, checks. Rounds to nearest even; kernels convert whole
-// vectors to the same bits (kernels/convert-inl.h). Pure functions.
+// vectors to the same bits, but for what a NaN carries (kernels/convert-inl.h).
+// Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pieces of a tensor of any storage type as f32, and back: what is stored as
-// f32 is worked on where it lies, the rest in a small buffer. So a kernel has
-// one f32 form, and a storage type is one more case here. Included once per
-// SIMD target, after <hwy/highway.h>; hence no `#pragma once`.
+// Pieces of a tensor as f32, and back, as kernels/stage-inl.h has them, for
+// what updates store besides: blocks of 8 bits, and values rounded by chance.
+// Included once per SIMD target, after <hwy/highway.h>; hence no `#pragma
+// once`.
 #if defined(THIMBLE_KERNELS_PIECES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef THIMBLE_KERNELS_PIECES_INL_H_
 #undef THIMBLE_KERNELS_PIECES_INL_H_
@@ -16,8 +16,8 @@
 #include <cstdint>
 
 #include "kernels/blocks-inl.h"
-#include "kernels/elements-inl.h"
 #include "kernels/random.h"
+#include "kernels/stage-inl.h"
 #include "kernels/stochastic-inl.h"
 #include "kernels/storage.h"
 #include "kernels/tensor.h"
@@ -38,10 +38,6 @@ static_assert(kPiece % kRandomGroup == 0);
 struct PieceRounding {
   Rounding rounding;
   RandomAddress random;
-};
-
-struct AsIs {
-  HWY_INLINE V operator()(V v) const { return v; }
 };
 
 inline void LoadBlocks(BlockCoding coding, ConstTensor from, int64_t n,
@@ -72,16 +68,8 @@ inline void StoreBlocks(BlockCoding coding, const float* values, int64_t at,
 inline const float* LoadPiece(ConstTensor from, int64_t at, int64_t n,
                               float* buffer,
                               BlockCoding coding = BlockCoding::kSigned) {
-  const ConstTensor piece = from.From(at);
-  if (piece.is_in_blocks()) {
-    LoadBlocks(coding, piece, n, buffer);
-  } else if (piece.dtype() == DType::kF16) {
-    CopyRowAs(n, static_cast<const F16*>(piece.data()), buffer, AsIs());
-  } else if (piece.dtype() == DType::kBF16) {
-    CopyRowAs(n, static_cast<const BF16*>(piece.data()), buffer, AsIs());
-  } else {
-    return piece.f32();
-  }
+  if (!from.is_in_blocks()) return ReadPiece(from, at, n, buffer);
+  LoadBlocks(coding, from.From(at), n, buffer);
   return buffer;
 }
 
@@ -93,27 +81,20 @@ inline float* OpenPiece(Tensor tensor, int64_t at, int64_t n, float* buffer,
   return buffer;
 }
 
-template <typename T>
-inline void StorePieceAs(int64_t at, int64_t n, const float* values,
-                         const PieceRounding& how, T* to) {
-  if (how.rounding == Rounding::kStochastic) {
-    StoreRowByChance(at, n, how.random, values, to);
-  } else {
-    CopyRowAs(n, values, to, AsIs());
-  }
-}
-
 // REQUIRES: `values` is what OpenPiece gave.
 inline void StorePiece(const float* values, int64_t at, int64_t n,
                        const PieceRounding& how, Tensor to,
                        BlockCoding coding = BlockCoding::kSigned) {
+  if (to.dtype() == DType::kF32) return;  // worked on where it lies
   const Tensor piece = to.From(at);
   if (piece.is_in_blocks()) {
     StoreBlocks(coding, values, at, n, how.random, piece);
+  } else if (how.rounding != Rounding::kStochastic) {
+    WritePiece(n, values, to, at);
   } else if (piece.dtype() == DType::kF16) {
-    StorePieceAs(at, n, values, how, static_cast<F16*>(piece.data()));
+    StoreRowByChance(at, n, how.random, values, DataOf<F16>(piece));
   } else if (piece.dtype() == DType::kBF16) {
-    StorePieceAs(at, n, values, how, static_cast<BF16*>(piece.data()));
+    StoreRowByChance(at, n, how.random, values, DataOf<BF16>(piece));
   }
 }
 
