@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +18,7 @@
 #include "random_point.h"
 #include "sample_nets.h"
 #include "small_synthetic.h"
+#include "stored_floats.h"
 #include "thimble/data.h"
 #include "thimble/model.h"
 #include "thimble/plan.h"
@@ -115,17 +116,6 @@ TEST(HalfPlans, OfWrn28FitIntoWhatThePaperCounts) {
 
 // ---- Gradients
 
-float ValueAt(DType dtype, const std::byte* bytes, size_t i) {
-  if (dtype == DType::kF32) {
-    float x = 0;
-    std::memcpy(&x, bytes + 4 * i, 4);
-    return x;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, bytes + 2 * i, 2);
-  return dtype == DType::kF16 ? F16Value(bits) : BF16Value(bits);
-}
-
 // Weights that all types hold exactly, so that runs differ by what they round.
 float RoundedToAll(float x) { return BF16Value(BF16Of(x)); }
 
@@ -142,29 +132,17 @@ std::vector<double> GradientsOf(const Model& model, const Precision& precision,
   const Tensors weights = RandomParameters(model, seed);
   for (size_t k = 0; k < weights.size(); ++k) {
     const ValueId v = plan->parameters()[k].parameter;
-    const DType dtype = plan->graph().value(v).spec.storage.dtype;
-    const auto bytes = s.Bytes(v);
-    for (size_t i = 0; i < weights[k].size(); ++i) {
-      const float x = RoundedToAll(weights[k][i]);
-      const uint16_t bits = dtype == DType::kF16 ? F16Of(x) : BF16Of(x);
-      if (dtype == DType::kF32) {
-        std::memcpy(&bytes[4 * i], &x, 4);
-      } else {
-        std::memcpy(&bytes[2 * i], &bits, 2);
-      }
-    }
+    std::vector<float> rounded(weights[k].size());
+    std::ranges::transform(weights[k], rounded.begin(), RoundedToAll);
+    WriteStored(rounded, s, v);
   }
   s.ScaleLoss(scale);
   Differentiate(RandomBatch(model, model.batch(), seed), s);
   std::vector<double> gradients;
   for (const ParameterState& p : plan->parameters()) {
     if (!p.gradient.valid()) continue;  // the loss does not depend on it
-    const ValueSpec& spec = plan->graph().value(p.gradient).spec;
-    for (int64_t i = 0; i < spec.shape.elements(); ++i) {
-      gradients.push_back(ValueAt(spec.storage.dtype,
-                                  s.Bytes(p.gradient).data(),
-                                  static_cast<size_t>(i)) /
-                          static_cast<double>(scale));
+    for (const float g : ReadStored(s, p.gradient)) {
+      gradients.push_back(g / static_cast<double>(scale));
     }
   }
   return gradients;
