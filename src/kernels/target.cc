@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "kernels/dot/dot_form.h"
 
 namespace thimble::kernels {
 namespace {
@@ -26,6 +27,11 @@ struct TargetList {
 bool HasF16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+bool HasBf16DotProducts() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 &&
+         (eax & (1u << 5)) != 0;
 }
 #endif
 
@@ -50,6 +56,8 @@ TargetList Detect() {
   if (avx2 && (HWY_TARGETS & HWY_AVX2) != 0)
     list.targets[list.count++] = Target::kAvx2;
   if (avx3) list.targets[list.count++] = Target::kAvx3;
+  if (avx3 && HasBf16DotProducts())
+    list.targets[list.count++] = Target::kAvx3Bf16;
 #elif defined(__aarch64__)
   list.targets[list.count++] = Target::kNeon;
 #endif
@@ -92,6 +100,8 @@ std::string_view TargetName(Target target) {
       return "avx512";
     case Target::kNeon:
       return "neon";
+    case Target::kAvx3Bf16:
+      return "avx512bf16";
   }
   return "?";
 }
@@ -117,7 +127,7 @@ Status CheckCpu() {
         "unset it or use one of: " +
         names);
   }
-  return Status::Ok();
+  return CheckDotForm();
 }
 
 Target ActiveTarget() {

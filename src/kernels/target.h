@@ -20,18 +20,19 @@
 namespace thimble::kernels {
 
 // Worst first, so that the best supported one is the last.
-enum class Target : uint8_t { kSse4, kAvx2, kAvx3, kNeon };
-inline constexpr size_t kTargets = 4;
+enum class Target : uint8_t { kSse4, kAvx2, kAvx3, kNeon, kAvx3Bf16 };
+inline constexpr size_t kTargets = 5;
 
-// "sse4", "avx2", "avx512", "neon"
+// "sse4", "avx2", "avx512", "neon", "avx512bf16"
 std::string_view TargetName(Target target);
 
 // The targets that are compiled in and that this CPU runs, worst first. Empty
 // on a CPU older than the baseline; CheckCpu says so in words.
 std::span<const Target> SupportedTargets();
 
-// Fails where no target runs, or where THIMBLE_TARGET names none that does.
-// Programs call it before the first kernel.
+// Fails where no target runs, or where THIMBLE_TARGET names none that does, or
+// THIMBLE_DOT no form of dot products (dot/dot_form.h). Programs call it before
+// the first kernel.
 Status CheckCpu();
 
 Target ActiveTarget();
@@ -39,13 +40,15 @@ Target ActiveTarget();
 // REQUIRES: target is in SupportedTargets().
 void ForceTarget(Target target);
 
-// One function pointer per target; null where it is not compiled in.
+// One function pointer per target; null where it is not compiled in. What
+// avx512bf16 has more than avx512, dot products, is no entry but a form
+// (dot/dot_form.h).
 template <typename Function>
 class DispatchTable {
  public:
   constexpr DispatchTable(Function sse4, Function avx2, Function avx3,
                           Function neon)
-      : entries_{sse4, avx2, avx3, neon} {}
+      : entries_{sse4, avx2, avx3, neon, avx3} {}
   Function Get() const { return entries_[static_cast<size_t>(ActiveTarget())]; }
 
  private:

@@ -16,19 +16,22 @@
 #include "kernels/conv/weight_pass.h"
 #include "kernels/conv/winograd_run-inl.h"
 #include "kernels/conv/winograd_weight_grad-inl.h"
+#include "kernels/dot/direct.h"
+#include "kernels/dot/dot_form.h"
 #include "kernels/target.h"
 
 #if HWY_ONCE
 namespace thimble::kernels {
 namespace {
 
-// A thread's part is the largest of the ways', since targets differ in which
-// they have; sums over images are kept in the shared part.
-Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
-                        const Conv2dReduction& reduction) {
-  const conv::Pass pass =
-      forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
-  int64_t floats = pass.Floats();
+conv::Pass TapPass(const Conv2dShape& shape, bool forward) {
+  return forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
+}
+
+// A thread's part of the scratch: the largest of the ways', since targets
+// differ in which they have.
+int64_t PassFloats(const Conv2dShape& shape, bool forward) {
+  int64_t floats = TapPass(shape, forward).Floats();
   conv::GroupedPass grouped;
   if (conv::MakeGroupedPass(shape, forward, grouped)) {
     floats = std::max(floats, grouped.Floats());
@@ -37,9 +40,17 @@ Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
   if (conv::MakeWinogradPass(shape, forward, winograd)) {
     floats = std::max(floats, winograd.Floats());
   }
+  return floats;
+}
+
+// Sums over images are kept in the shared part.
+Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
+                        const Conv2dReduction& reduction) {
   Workspace workspace{.per_thread =
-                          static_cast<size_t>(floats) * sizeof(float)};
+                          static_cast<size_t>(PassFloats(shape, forward)) *
+                          sizeof(float)};
   if (reduction.reducing) {
+    const conv::Pass pass = TapPass(shape, forward);
     const int64_t chunk = conv::ChunkImages(pass.out_height * pass.out_width);
     workspace.shared =
         static_cast<size_t>(conv::CeilDiv(reduction.images, chunk) *
@@ -57,6 +68,12 @@ void CheckResidual(const conv::Sink& sink) {
 void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const ConstTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
+  if (ActiveDotForm() != DotForm::kNone &&
+      dot::RunDirect(shape, forward, PassFloats(shape, forward), images, input,
+                     weights, sink, THIMBLE_DISPATCH(WriteRow).Get(),
+                     context)) {
+    return;
+  }
   conv::WinogradPass winograd;
   if (conv::MakeWinogradPass(shape, forward, winograd) &&
       THIMBLE_DISPATCH(RunWinograd)
@@ -69,9 +86,8 @@ void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
           .Get()(grouped, images, input, weights, sink, context)) {
     return;
   }
-  const conv::Pass pass =
-      forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
-  THIMBLE_DISPATCH(RunTaps).Get()(pass, images, input, weights, sink, context);
+  THIMBLE_DISPATCH(RunTaps).Get()(TapPass(shape, forward), images, input,
+                                  weights, sink, context);
 }
 
 }  // namespace

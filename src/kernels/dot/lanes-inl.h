@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What kernels with dot products are made of: 16 lanes of f32 (Floats) or of 32
+// bits (Words), which hold pairs of bf16. Included once per build, by way of
+// foreach_build.h; hence no `#pragma once`.
+//
+//   ZeroFloats() SetFloats(v)  LoadFloats(p)  Store(v, p)
+//   ZeroWords()  SetWords(v)   LoadWords(p)   Store(v, p)    any alignment
+//   SetPair(p)                 every lane is the pair at p
+//   LoadHalves(p, q)     LoadQuarters(p, q, r, s)     from 32 bytes at each, or
+//   StoreHalves(v, p, q) StoreQuarters(v, p, q, r, s) 16
+//   Add Sub Mul FusedMulAdd(a, b, c) = a * b + c rounded once
+//   ZeroIfNegative(v)          a NaN stays
+//   Even(w) Odd(w)             the lower, the upper of each pair, in f32
+//   Dot(sum, x, w)             dot_form.h says what it is
+//   Round(low, high)           32 bf16, those of `low` first
+//   Zip(low, high)             pairs (low, high), rounded
+//   FromBefore<kRow>(v)        lane i is lane i - 1, and zero where a row of
+//   FromBehind<kRow>(v)        kRow lanes begins (i + 1, ends); 16, 8 or 4
+//   Transpose16(r)             of 16x16 lanes
+//   TransposePairs8(r)         of 8x8 pairs of lanes
+//
+// Rounding is to nearest even; denormals become zeros, NaNs quiet. REQUIRES: a
+// FlushDenormals is alive.
+#if defined(THIMBLE_KERNELS_DOT_LANES_INL_H_) == defined(THIMBLE_DOT_TOGGLE)
+#ifdef THIMBLE_KERNELS_DOT_LANES_INL_H_
+#undef THIMBLE_KERNELS_DOT_LANES_INL_H_
+#else
+#define THIMBLE_KERNELS_DOT_LANES_INL_H_
+#endif
+
+// GCC's own code for "any value" reads a variable that was not set.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#ifndef THIMBLE_DOT_INLINE
+#define THIMBLE_DOT_INLINE static inline __attribute__((always_inline, unused))
+// Before a loop over an array of vectors: they are in registers only where
+// every index is a constant.
+#if defined(__clang__)
+#define THIMBLE_DOT_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define THIMBLE_DOT_UNROLL _Pragma("GCC unroll 32")
+#endif
+#endif
+
+THIMBLE_DOT_BEGIN
+
+inline constexpr int kLanes = 16;
+
+#if THIMBLE_DOT_IS_AVX2
+#include "kernels/dot/lanes_avx2-inl.h"
+#else
+#include "kernels/dot/lanes_avx512-inl.h"
+#endif
+
+THIMBLE_DOT_END
+
+#endif  // per-build include guard

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Primitives of lanes-inl.h as functions of arrays of 16, for their test.
+// Included once per build.
+#include "kernels/dot/flush.h"
+#include "kernels/dot/lanes-inl.h"
+
+THIMBLE_DOT_BEGIN
+
+inline void ProbeDot(const float* sum, const uint32_t* x, const uint32_t* w,
+                     float* to) {
+  const FlushDenormals flush;
+  Store(Dot(LoadFloats(sum), LoadWords(x), LoadWords(w)), to);
+}
+inline void ProbePairDot(const float* sum, const uint32_t* x,
+                         const uint32_t* pair, float* to) {
+  const FlushDenormals flush;
+  Store(Dot(LoadFloats(sum), LoadWords(x), SetPair(pair)), to);
+}
+inline void ProbeRound(const float* low, const float* high, uint16_t* packed,
+                       uint16_t* zipped) {
+  const FlushDenormals flush;
+  Store(Round(LoadFloats(low), LoadFloats(high)), packed);
+  Store(Zip(LoadFloats(low), LoadFloats(high)), zipped);
+}
+inline void ProbeHalves(const uint32_t* words, float* even, float* odd) {
+  Store(Even(LoadWords(words)), even);
+  Store(Odd(LoadWords(words)), odd);
+}
+// Rows of 16, 8 and 4, moved both ways, and the values without the negative.
+inline void ProbeMoves(const float* v, float (*to)[16]) {
+  const Floats from = LoadFloats(v);
+  Store(FromBefore<16>(from), to[0]);
+  Store(FromBefore<8>(from), to[1]);
+  Store(FromBefore<4>(from), to[2]);
+  Store(FromBehind<16>(from), to[3]);
+  Store(FromBehind<8>(from), to[4]);
+  Store(FromBehind<4>(from), to[5]);
+  Store(ZeroIfNegative(from), to[6]);
+  Store(FusedMulAdd(from, from, SetFloats(-1.0f)), to[7]);
+}
+// Pieces of 32 and 16 bytes in reverse order, by loads and by stores.
+inline void ProbePieces(const uint32_t* from, uint32_t (*to)[16]) {
+  Store(LoadHalves(from + 8, from), to[0]);
+  StoreHalves(LoadWords(from), to[1] + 8, to[1]);
+  Store(LoadQuarters(from + 12, from + 8, from + 4, from), to[2]);
+  StoreQuarters(LoadWords(from), to[3] + 12, to[3] + 8, to[3] + 4, to[3]);
+}
+// 16 vectors; eight.
+inline void ProbeTransposes(uint32_t (*words)[16], uint32_t (*pairs)[16]) {
+  Words r[16], p[8];
+  for (int i = 0; i < 16; ++i) r[i] = LoadWords(words[i]);
+  for (int i = 0; i < 8; ++i) p[i] = LoadWords(pairs[i]);
+  Transpose16(r);
+  TransposePairs8(p);
+  for (int i = 0; i < 16; ++i) Store(r[i], words[i]);
+  for (int i = 0; i < 8; ++i) Store(p[i], pairs[i]);
+}
+
+THIMBLE_DOT_END
