@@ -65,7 +65,8 @@ TEST(CliIn16Bits, ResumesToTheSameBits) {
   for (const char* type : kTypes) {
     SCOPED_TRACE(type);
     TestFolder folder;
-    const Args train = TrainCnn({"--precision", type, "--steps", "60"});
+    const Args train =
+        TrainCnn({"--precision", type, "--steps", "60", "--threads", "1"});
     const Json whole = Trained(train + Args{"--out", folder.File("whole")});
     const std::string log = folder.File("log.jsonl");
     const Args parts =
