@@ -27,6 +27,6 @@ Command AddReproduceCommand(CLI::App& app);
 int Report(const Status& status);
 // The same for a plan that is over its budget, with the options that would
 // help; 0 where it fits.
-int ReportUnlessFits(PlanSearch& search);
+int ReportUnlessFits(PlanSearch& search, bool precision_is_typed = false);
 
 }  // namespace thimble::cli

@@ -30,9 +30,10 @@ int Report(const Status& status) {
   return status.code() == StatusCode::kUsage ? 2 : 1;
 }
 
-int ReportUnlessFits(PlanSearch& search) {
+int ReportUnlessFits(PlanSearch& search, bool precision_is_typed) {
   if (search.fits()) return 0;
-  return Report(Status::Failed(RefusalText(search.Explain())));
+  return Report(
+      Status::Failed(RefusalText(search.Explain(), precision_is_typed)));
 }
 
 namespace {

@@ -2,11 +2,15 @@
 #include "options.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "thimble/cpus.h"
 #include "thimble/model.h"
 #include "thimble/precision.h"
+#include "thimble/session.h"
 #include "thimble/size.h"
+#include "thimble/target_class.h"
 
 namespace thimble::cli {
 namespace {
@@ -27,15 +31,23 @@ std::string CheckFloatType(const std::string& text) {
 }
 
 // REQUIRES: CheckFloatType is content.
-DType FloatType(const std::string& text, const std::string& otherwise) {
-  return *ParseFloatType(text.empty() ? otherwise : text);
+DType FloatType(const std::string& text, DType otherwise) {
+  return text.empty() ? otherwise : *ParseFloatType(text);
+}
+
+// `dtype` but for the roles that have an option of their own.
+Precision PrecisionOf(const PlanFlags& flags, DType dtype) {
+  return {.parameters = FloatType(flags.parameters, dtype),
+          .gradients = FloatType(flags.gradients, dtype),
+          .activations = FloatType(flags.activations, dtype)};
 }
 
 void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
   constexpr const char* kTypes = "f32|f16|bf16";
   app.add_option("--precision", flags.precision,
-                 "What tensors are stored in (default f32). Arithmetic is f32 "
-                 "in any case; biases, batch norms' parameters and statistics "
+                 "What tensors are stored in (default f32, unless --allow lets "
+                 "--budget choose). Arithmetic is f32 in any case; biases, "
+                 "batch norms' parameters and statistics "
                  "are f32 always")
       ->type_name(kTypes)
       ->check(CheckFloatType);
@@ -120,20 +132,26 @@ std::shared_ptr<const Optimizer> MakeOptimizer(const PlanFlags& flags,
   return Sgd(sgd);
 }
 
+std::vector<std::string> SplitAtCommas(const std::string& text) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
 // A list of what --budget may change.
 std::string CheckAllowed(const std::string& text) {
   if (text.empty()) return CheckNotEmpty(text);
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    begin = end + 1;
-    if (word == "f16" || word == "sparse") {
-      return "'" + word + "' is not available yet";
-    }
-    if (word != "exact" && word != "microbatch") {
+  for (const std::string& word : SplitAtCommas(text)) {
+    if (word == "sparse") return "'sparse' is not available yet";
+    if (word != "exact" && word != "microbatch" && word != "f16" &&
+        word != "bf16") {
       return "'" + word +
-             "' is none of exact, microbatch, f16, sparse; separate them by "
-             "commas";
+             "' is none of exact, microbatch, f16, bf16, sparse; separate "
+             "them by commas";
     }
   }
   return {};
@@ -143,19 +161,49 @@ void AddAllowFlags(CLI::App& app, PlanFlags& flags) {
   app.add_option_function<std::string>(
          "--allow",
          [&flags](const std::string& text) {
-           flags.allow_microbatch = text.find("microbatch") != text.npos;
+           for (const std::string& word : SplitAtCommas(text)) {
+             flags.allow_microbatch |= word == "microbatch";
+             flags.allow_f16 |= word == "f16";
+             flags.allow_bf16 |= word == "bf16";
+           }
          },
          "What --budget may change, separated by commas: exact (default, "
          "always part of it), what to compute again, which costs time only; "
          "microbatch, where that is not enough, the largest --microbatch that "
-         "fits; f16 and sparse are not available yet. What is given as an "
-         "option of its own is not changed")
+         "fits; f16 and bf16, where even that is not enough, this "
+         "--precision, or of both the one whose step costs less; sparse is "
+         "not available yet. What is given as an option of its own is not "
+         "changed")
       ->type_name("LIST")
       ->check(CheckAllowed);
+  app.add_option("--target-class", flags.target_class,
+                 "CPUs to choose between f16 and bf16 for: generic, or "
+                 "avx512bf16, where products of bf16 cost less (default: that "
+                 "of this machine). Nothing else depends on it")
+      ->type_name("CLASS")
+      ->check([](const std::string& text) {
+        if (text.empty()) return CheckNotEmpty(text);
+        const auto target = ParseTargetClass(text);
+        return target.ok() ? std::string() : target.status().message();
+      });
   AddWhole(app, "--min-microbatch", flags.min_microbatch, kImages,
            "The least that --allow microbatch may go down to (default: "
            "the --ghost-batch, where it is given; else 8 where there are "
            "batch norms, and 1 without)");
+}
+
+// f16 comes first: where both cost the same, it loses less.
+std::vector<PrecisionChoice> AllowedPrecisions(const PlanFlags& flags) {
+  std::vector<PrecisionChoice> allowed;
+  if (!flags.precision.empty()) return allowed;
+  for (const auto& [is_allowed, dtype] :
+       {std::pair(flags.allow_f16, DType::kF16),
+        std::pair(flags.allow_bf16, DType::kBF16)}) {
+    if (!is_allowed) continue;
+    const Precision precision = PrecisionOf(flags, dtype);
+    allowed.push_back({precision, MakeOptimizer(flags, precision)});
+  }
+  return allowed;
 }
 
 // `--name on|off`.
@@ -302,11 +350,13 @@ Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
 PlanOptions MakePlanOptions(const PlanFlags& flags,
                             std::optional<uint64_t> budget) {
   PlanOptions options;
-  options.precision = {
-      .parameters = FloatType(flags.parameters, flags.precision),
-      .gradients = FloatType(flags.gradients, flags.precision),
-      .activations = FloatType(flags.activations, flags.precision)};
+  options.precision =
+      PrecisionOf(flags, FloatType(flags.precision, DType::kF32));
   options.optimizer = MakeOptimizer(flags, options.precision);
+  options.allow_precision = AllowedPrecisions(flags);
+  options.target_class = flags.target_class.empty()
+                             ? TargetClassOf(TargetInUse())
+                             : *ParseTargetClass(flags.target_class);
   options.threads = ThreadsOrDefault(flags.threads);
   options.budget = budget;
   options.recompute = flags.recompute;

@@ -23,7 +23,7 @@ struct PlanFlags {
   int64_t microbatch = 0;   // 0: the batch
   int64_t ghost_batch = 0;  // 0: none
   double dropout = 0;
-  std::string precision = "f32";
+  std::string precision;  // empty: f32, or what the budget may choose
   // Empty: as `precision` says.
   std::string parameters, gradients, activations, state;
   std::string rounding;  // empty: stochastic for bf16 weights, else nearest
@@ -32,6 +32,8 @@ struct PlanFlags {
   std::string recompute;  // empty: auto with a budget, else none
   bool two_pass = false;
   bool allow_microbatch = false;
+  bool allow_f16 = false, allow_bf16 = false;
+  std::string target_class;    // empty: that of this machine's kernels
   int64_t min_microbatch = 0;  // 0: the model's own
   bool inplace = true;
   bool sharing = true;

@@ -65,7 +65,7 @@ int Run(const PlanCommandFlags& flags) {
   } else {
     PrintPlan(*search, *budget, flags.json);
   }
-  return ReportUnlessFits(*search);
+  return ReportUnlessFits(*search, !flags.plan.precision.empty());
 }
 
 }  // namespace

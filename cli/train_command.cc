@@ -136,7 +136,9 @@ int Run(const TrainCommandFlags& flags) {
   auto search =
       PlanSearch::Create(*model, MakePlanOptions(flags.plan, *budget));
   if (!search.ok()) return Report(search.status());
-  if (const int code = ReportUnlessFits(*search); code != 0) return code;
+  if (const int code = ReportUnlessFits(*search, !flags.plan.precision.empty());
+      code != 0)
+    return code;
   // What was built to find it is no part of the process in training.
   const Plan plan = std::move(*search).Take();
 

@@ -12,7 +12,14 @@
 namespace thimble::cli {
 namespace {
 
-std::string ReachText(const Refusal& refusal, const Reach& reach) {
+// How to allow `word`, where something may be allowed `already`.
+std::string AllowText(const char* word, bool already) {
+  return already ? std::string(word) + " added to --allow"
+                 : std::string("--allow ") + word;
+}
+
+std::string ReachText(const Refusal& refusal, const Reach& reach,
+                      bool precision_is_typed) {
   const std::string is =
       " it is " + std::to_string(reach.arena_bytes) + " bytes";
   switch (reach.freedom) {
@@ -21,14 +28,32 @@ std::string ReachText(const Refusal& refusal, const Reach& reach) {
     case Freedom::kRecomputation:
       return ", with --checkpoint auto" + is;
     case Freedom::kMicrobatch:
-      return std::string("; with --allow microbatch") +
+      return "; with " +
+             AllowText("microbatch", !refusal.options.allow_precision.empty()) +
              (refusal.options.microbatch > 0 ? " in place of --microbatch"
                                              : "") +
              is + ", at microbatch " + std::to_string(reach.microbatch);
+    case Freedom::kPrecision:
+      return "; with " + AllowText("f16", refusal.options.allow_microbatch) +
+             (precision_is_typed ? " in place of --precision" : "") + is +
+             (reach.microbatch == refusal.microbatch
+                  ? ""
+                  : ", at microbatch " + std::to_string(reach.microbatch));
     case Freedom::kOneImage:
       return ", with --batch 1" + is;
   }
   return "";
+}
+
+// "--precision f16", or an option for each role.
+std::string PrecisionText(const Precision& precision) {
+  const std::string parameters = DTypeName(precision.parameters);
+  if (precision == Precision::All(precision.parameters)) {
+    return "--precision " + parameters;
+  }
+  return "--parameters " + parameters + " --gradients " +
+         DTypeName(precision.gradients) + " --activations " +
+         DTypeName(precision.activations);
 }
 
 // "4.10 MB less for 9.0% more FLOPs", "the same bytes for 3.0% fewer FLOPs".
@@ -50,9 +75,11 @@ std::string TradeText(const Plan& plan, const TradeOff& trade) {
 
 }  // namespace
 
-std::string RefusalText(const Refusal& refusal) {
+std::string RefusalText(const Refusal& refusal, bool precision_is_typed) {
   std::string text = NeedText(refusal);
-  for (const Reach& reach : refusal.reaches) text += ReachText(refusal, reach);
+  for (const Reach& reach : refusal.reaches) {
+    text += ReachText(refusal, reach, precision_is_typed);
+  }
   if (refusal.two_passes_may_help) {
     text += "; --two-pass on may take less, for more work";
   }
@@ -62,6 +89,9 @@ std::string RefusalText(const Refusal& refusal) {
 std::string OptionsText(const Plan& plan, const TradeOff& trade) {
   const PlanOptions& options = trade.options;
   std::string text;
+  if (!plan.options().allow_precision.empty()) {
+    text += PrecisionText(options.precision) + " ";
+  }
   if (options.microbatch != plan.options().microbatch) {
     text += "--microbatch " + std::to_string(options.microbatch) + " ";
   }

@@ -12,8 +12,10 @@
 
 namespace thimble::cli {
 
-// What is needed, and what to type so that less is.
-std::string RefusalText(const Refusal& refusal);
+// What is needed, and what to type so that less is. What `precision_is_typed`
+// is fixed: --allow has to stand in its place.
+std::string RefusalText(const Refusal& refusal,
+                        bool precision_is_typed = false);
 
 // "--checkpoint auto --budget 20.5MB": what to type for a trade-off, in place
 // of what was typed for `plan`.

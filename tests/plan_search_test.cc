@@ -10,48 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "closest_plan.h"
 #include "planner/choices.h"
 #include "planner/choose.h"
 #include "planner/refuse.h"
 #include "planner/trade_offs.h"
+#include "search_checks.h"
 #include "thimble/model.h"
 #include "thimble/network.h"
 #include "thimble/plan.h"
 
 namespace thimble::testing {
 namespace {
-
-Model ModelOf(const std::string& name, int64_t batch) {
-  Result<Model> model = BuildModel(
-      name,
-      {.batch = batch, .images = {.channels = 3, .height = 32, .width = 32}});
-  EXPECT_TRUE(model.ok()) << model.status().message();
-  return *std::move(model);
-}
-
-PlanSearch SearchOf(const Model& model, const PlanOptions& options) {
-  Result<PlanSearch> search = PlanSearch::Create(model, options);
-  EXPECT_TRUE(search.ok()) << search.status().message();
-  return *std::move(search);
-}
-
-const PlanOptions kNone = {.threads = 2};
-
-PlanOptions Auto(uint64_t budget) {
-  return {.threads = 2, .recompute = "auto", .budget = budget};
-}
-
-uint64_t LeastOf(const Model& model, PlanOptions options) {
-  options.budget = 0;
-  return MakeClosestPlan(model, options)->arena_bytes();
-}
-
-std::vector<Freedom> FreedomsOf(const Refusal& refusal) {
-  std::vector<Freedom> freedoms;
-  for (const Reach& reach : refusal.reaches) freedoms.push_back(reach.freedom);
-  return freedoms;
-}
 
 TEST(PlanSearch, GivesThePlanOfMakePlanWhereOneFits) {
   const Model model = ModelOf("wrn-10-1", 8);
@@ -123,18 +92,20 @@ TEST(PlanSearch, ReadsARefusalFromProgramsThatAreBuiltOnce) {
   EXPECT_EQ(refused.alternatives(), 1u);
   for (int i = 0; i < 2; ++i) {
     refused.Ask();
-    // Batches of 16 and microbatches of 8; the first with one thread, too.
-    EXPECT_EQ(refused.programs(), 2u);
-    EXPECT_EQ(refused.alternatives(), 3u);
+    // Batches of 16 and microbatches of 8; the first with one thread and in
+    // f16, too.
+    EXPECT_EQ(refused.programs(), 3u);
+    EXPECT_EQ(refused.alternatives(), 4u);
   }
-  // All sizes are there already: 16 and 8, each then with one thread.
+  // All sizes are there already: 16 and 8, each then with one thread and in
+  // f16.
   PlanOptions options = Auto(1000);
   options.allow_microbatch = true;
   Counted allowed(model, options);
   EXPECT_EQ(allowed.programs(), 2u);
   allowed.Ask();
-  EXPECT_EQ(allowed.programs(), 2u);
-  EXPECT_EQ(allowed.alternatives(), 4u);
+  EXPECT_EQ(allowed.programs(), 4u);
+  EXPECT_EQ(allowed.alternatives(), 6u);
 }
 
 // ---- Refusals
@@ -162,31 +133,6 @@ TEST(Refused, TellsThePeakAndTheBytesByRole) {
   EXPECT_EQ(sum, plan.lower_bound());
 }
 
-// Each budget does, and not a byte less; but for that, the options are those
-// that were refused.
-void ExpectExact(const Model& model, const Refusal& refusal) {
-  PlanOptions options = refusal.options;
-  options.budget = refusal.needed;
-  EXPECT_TRUE(MakePlan(model, options).ok());
-  options.budget = refusal.needed - 1;
-  EXPECT_FALSE(MakePlan(model, options).ok());
-  for (const Reach& reach : refusal.reaches) {
-    SCOPED_TRACE(static_cast<int>(reach.freedom));
-    EXPECT_EQ(reach.options.budget, reach.arena_bytes);
-    const Result<Plan> plan = MakePlan(model, reach.options);
-    ASSERT_TRUE(plan.ok()) << plan.status().message();
-    EXPECT_EQ(plan->arena_bytes(), reach.arena_bytes);
-    EXPECT_EQ(plan->microbatch(), reach.microbatch);
-    EXPECT_FALSE(SearchOf(model,
-                          [&] {
-                            PlanOptions less = reach.options;
-                            less.budget = reach.arena_bytes - 1;
-                            return less;
-                          }())
-                     .fits());
-  }
-}
-
 TEST(Refused, EveryReachWorksAndNotAByteLess) {
   const Model model = ModelOf("wrn-10-1", 32);
   PlanOptions options = {
@@ -194,7 +140,7 @@ TEST(Refused, EveryReachWorksAndNotAByteLess) {
   Refusal refusal = SearchOf(model, options).Explain();
   EXPECT_EQ(FreedomsOf(refusal),
             (std::vector{Freedom::kOneThread, Freedom::kRecomputation,
-                         Freedom::kMicrobatch}));
+                         Freedom::kMicrobatch, Freedom::kPrecision}));
   EXPECT_EQ(refusal.reaches[0].options.threads, 1);
   EXPECT_EQ(refusal.reaches[1].options.recompute, "auto");
   EXPECT_EQ(refusal.reaches[1].options.threads, 2);
@@ -206,7 +152,7 @@ TEST(Refused, EveryReachWorksAndNotAByteLess) {
   // In place of a microbatch that was given.
   options.microbatch = 16;
   refusal = SearchOf(model, options).Explain();
-  ASSERT_EQ(refusal.reaches.size(), 3u);
+  ASSERT_EQ(refusal.reaches.size(), 4u);
   EXPECT_EQ(refusal.reaches[2].options.microbatch, 0);
   ExpectExact(model, refusal);
 
@@ -214,7 +160,8 @@ TEST(Refused, EveryReachWorksAndNotAByteLess) {
   options.allow_microbatch = true;
   refusal = SearchOf(model, options).Explain();
   EXPECT_EQ(FreedomsOf(refusal),
-            (std::vector{Freedom::kOneThread, Freedom::kRecomputation}));
+            (std::vector{Freedom::kOneThread, Freedom::kRecomputation,
+                         Freedom::kPrecision}));
   EXPECT_EQ(refusal.microbatch, 8);
   ExpectExact(model, refusal);
 
@@ -222,7 +169,7 @@ TEST(Refused, EveryReachWorksAndNotAByteLess) {
   options.microbatch = 8;
   refusal = SearchOf(model, options).Explain();
   EXPECT_FALSE(refusal.two_passes_may_help);
-  EXPECT_EQ(FreedomsOf(refusal), (std::vector<Freedom>{}));
+  EXPECT_EQ(FreedomsOf(refusal), (std::vector{Freedom::kPrecision}));
 }
 
 TEST(Refused, OfEvaluationReachesOneImage) {
@@ -255,9 +202,10 @@ TEST(Refused, NamesNoMicrobatchThatTakesMore) {
   // From there, the whole batch is what is reached.
   parts.budget = 1000;
   const Refusal refusal = SearchOf(*model, parts).Explain();
-  ASSERT_FALSE(refusal.reaches.empty());
-  EXPECT_EQ(refusal.reaches.back().freedom, Freedom::kMicrobatch);
-  EXPECT_EQ(refusal.reaches.back().microbatch, 2);
+  const auto reach =
+      std::ranges::find(refusal.reaches, Freedom::kMicrobatch, &Reach::freedom);
+  ASSERT_NE(reach, refusal.reaches.end());
+  EXPECT_EQ(reach->microbatch, 2);
   ExpectExact(*model, refusal);
 }
 
@@ -288,22 +236,6 @@ TEST(Refused, InWordsNamesNoOptionOfTheTool) {
 }
 
 // ---- Trade-offs
-
-// Plans the trade-offs again, and compares.
-void ExpectTrue(const Model& model, const Plan& plan,
-                const std::vector<TradeOff>& trade_offs) {
-  for (const TradeOff& trade : trade_offs) {
-    SCOPED_TRACE(trade.options.recompute);
-    const Result<Plan> typed = MakePlan(model, trade.options);
-    ASSERT_TRUE(typed.ok()) << typed.status().message();
-    EXPECT_EQ(typed->arena_bytes(), trade.arena_bytes);
-    EXPECT_EQ(typed->flops_step(), trade.flops_step);
-    EXPECT_EQ(typed->microbatch(), plan.microbatch());
-    // One that is worse in both respects would be no trade.
-    EXPECT_TRUE(trade.arena_bytes < plan.arena_bytes() ||
-                trade.flops_step < plan.flops_step());
-  }
-}
 
 TEST(TradeOffs, LieOnBothSidesAndAreTrue) {
   const Model model = ModelOf("wrn-16-1", 16);

@@ -19,6 +19,7 @@
 #include "thimble/optimizer.h"
 #include "thimble/precision.h"
 #include "thimble/status.h"
+#include "thimble/target_class.h"
 
 namespace thimble {
 
@@ -26,6 +27,12 @@ enum class Phase : uint8_t { kMicrobatch, kUpdate, kEvaluate };
 inline constexpr size_t kPhases = 3;
 
 const char* PhaseName(Phase phase);
+
+// How tensors may be stored, and the optimizer that goes with it.
+struct PrecisionChoice {
+  Precision precision;
+  std::shared_ptr<const Optimizer> optimizer;  // null: PlanOptions::optimizer
+};
 
 struct PlanOptions {
   std::shared_ptr<const Optimizer> optimizer = Sgd();  // never null
@@ -62,6 +69,13 @@ struct PlanOptions {
   // Not if `microbatch` is given. A `min_microbatch` alone is refused.
   bool allow_microbatch = false;
   int64_t min_microbatch = 0;
+  // Where nothing fits the budget in `precision`, at any microbatch allowed,
+  // take one of these: at the largest microbatch at which something does, the
+  // one whose step costs the least on CPUs of `target_class`; of equals the
+  // first. The plan's own options name the choice as `precision` and
+  // `optimizer`. Nothing else depends on the class.
+  std::vector<PrecisionChoice> allow_precision;
+  TargetClass target_class = TargetClass::kGeneric;
 };
 
 // Half-open, in steps of the schedule.

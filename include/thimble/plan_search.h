@@ -32,6 +32,7 @@ enum class Freedom : uint8_t {
   kOneThread,      // threads = 1: scratch is planned per thread
   kRecomputation,  // recompute = "auto" in place of a strategy by name
   kMicrobatch,     // allow_microbatch, in place of a microbatch if one is given
+  kPrecision,      // allow_precision, of f16 for all roles
   kOneImage,       // microbatch = 1 in evaluation, which gives the same results
 };
 
@@ -55,8 +56,8 @@ struct Refusal {
   uint64_t budget = 0;
   std::string peak_op;                      // where most of its bytes are live
   std::array<size_t, kRoles> peak_bytes{};  // by role, there
-  // What the options fix and could leave open, in the order of Freedom. One
-  // thread and microbatches are left out if they take no fewer bytes.
+  // What the options fix and could leave open, in the order of Freedom. All
+  // but recomputation and one image are left out if they take no fewer bytes.
   std::vector<Reach> reaches;
   // Whether PlanOptions::two_pass might take fewer bytes. To know for sure
   // would take several times as long.
@@ -89,8 +90,8 @@ class PlanSearch {
 
   // Up to three plans near plan(): some with fewer bytes for more work, some
   // with less work for more bytes, each far enough away to be worth it. In the
-  // order of their bytes. All have the microbatch of plan(), so results do not
-  // depend on which one is taken.
+  // order of their bytes. All have the microbatch and the precision of plan(),
+  // so results do not depend on which one is taken.
   std::vector<TradeOff> TradeOffs();
 
   // REQUIRES: !fits().

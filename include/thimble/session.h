@@ -36,6 +36,10 @@ enum class StepOutcome {
   kSkipped,  // the state is as it was; only the step's number has gone on
 };
 
+// The SIMD target that kernels use in this process ("avx2"). Empty where the
+// CPU runs none, or THIMBLE_TARGET names none that it runs: sessions then fail.
+std::string_view TargetInUse();
+
 class Session {
  public:
   // The plan must outlive the session. Fails where memory or threads cannot be

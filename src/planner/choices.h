@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All that one planning call builds, each once: a program per microbatch size,
-// and what can be chosen from for it. The plan, its trade-offs and what a
-// refusal tells are read from here.
+// All that one planning call builds, each once: a program per precision and
+// microbatch size, and what can be chosen from for it. The plan, its trade-offs
+// and what a refusal tells are read from here.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "planner/program.h"
 #include "planner/recompute/auto.h"
@@ -32,6 +33,8 @@ class SizeChoice {
   // The smallest arena of those below `limit` bytes.
   std::optional<size_t> FewestBytesBelow(uint64_t limit);
   size_t ArenaOf(size_t index);
+  // See step_cost.h. REQUIRES: nothing was given away.
+  int64_t CostOf(size_t index, TargetClass target);
   // REQUIRES: a named strategy's is asked for once: it is given away.
   LoweredProgram Lower(size_t index);
 
@@ -46,8 +49,10 @@ struct Setting {
   int threads = 1;
   // With every way to recompute, whatever strategy the options name.
   bool is_auto = false;
+  size_t precision = 0;  // of Choices::PrecisionAt
   friend bool operator<(const Setting& a, const Setting& b) {
-    return std::tie(a.threads, a.is_auto) < std::tie(b.threads, b.is_auto);
+    return std::tie(a.threads, a.is_auto, a.precision) <
+           std::tie(b.threads, b.is_auto, b.precision);
   }
 };
 
@@ -61,13 +66,18 @@ class Choices {
 
   const Model& model() const { return model_; }
   const PlanOptions& options() const { return options_; }
-  // As the options have it.
+  // As the options have it, in their own precision.
   Setting setting() const;
+  // The options with the setting's threads, precision and optimizer.
+  PlanOptions OptionsOf(const Setting& setting) const;
+
+  // The number by which settings name a precision; the options' own is 0.
+  size_t PrecisionAt(PrecisionChoice choice);
 
   // REQUIRES, here and below: `microbatch` divides the model's batch.
-  const Program& ProgramOf(int64_t microbatch);
+  const Program& ProgramOf(size_t precision, int64_t microbatch);
   // REQUIRES: options().training.
-  Alternatives& AlternativesOf(int threads, int64_t microbatch);
+  Alternatives& AlternativesOf(const Setting& setting, int64_t microbatch);
   SizeChoice& Of(const Setting& setting, int64_t microbatch);
 
   // How many were built so far, for tests.
@@ -75,13 +85,12 @@ class Choices {
   size_t alternatives_built() const { return alternatives_built_; }
 
  private:
-  PlanOptions OptionsWith(int threads) const;
-
   Model model_;
   PlanOptions options_;
+  std::vector<PrecisionChoice> precisions_;
   // A program does not depend on the number of threads.
-  std::map<int64_t, Program> programs_;
-  std::map<std::pair<int, int64_t>, Alternatives> alternatives_;
+  std::map<std::pair<size_t, int64_t>, Program> programs_;
+  std::map<std::tuple<int, size_t, int64_t>, Alternatives> alternatives_;
   std::map<std::pair<Setting, int64_t>, SizeChoice> choices_;
   size_t programs_built_ = 0;
   size_t alternatives_built_ = 0;

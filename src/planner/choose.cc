@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "graph/op.h"
@@ -31,6 +33,29 @@ int64_t MinMicrobatch(const Model& model, const PlanOptions& options) {
   return planner::HasBatchNorm(model) ? kMinNormalized : 1;
 }
 
+// Of the precisions at one level and one size, what fits and costs the least.
+std::optional<planner::Choice> CheapestWithin(
+    planner::Choices& choices, planner::Setting setting,
+    std::span<const size_t> precisions, int64_t microbatch, uint64_t budget) {
+  std::optional<planner::Choice> cheapest;
+  int64_t least = 0;
+  for (size_t precision : precisions) {
+    setting.precision = precision;
+    planner::SizeChoice& choice = choices.Of(setting, microbatch);
+    const auto index = choice.LeastWorkWithin(budget);
+    if (!index.has_value()) continue;
+    // Nothing to compare with, no cost to count.
+    const int64_t cost =
+        precisions.size() == 1
+            ? 0
+            : choice.CostOf(*index, choices.options().target_class);
+    if (cheapest.has_value() && cost >= least) continue;
+    cheapest = {setting, microbatch, *index, choice.ArenaOf(*index)};
+    least = cost;
+  }
+  return cheapest;
+}
+
 }  // namespace
 
 bool planner::HasBatchNorm(const Model& model) {
@@ -55,21 +80,46 @@ std::vector<int64_t> planner::MicrobatchSizes(const Model& model,
   return sizes;
 }
 
-planner::Smallest planner::FindSmallest(Choices& choices,
-                                        const Setting& setting,
-                                        std::span<const int64_t> sizes) {
-  // Small ones mostly take the fewest bytes; of the others, little has to be
-  // placed then.
-  std::optional<Smallest> smallest;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    SizeChoice& choice = choices.Of(setting, sizes[i]);
-    const auto index = choice.FewestBytesBelow(
-        smallest.has_value() ? smallest->arena_bytes + 1 : kNoLimit);
-    if (!index.has_value()) continue;
-    smallest = {sizes[i], *index, choice.ArenaOf(*index)};
+std::vector<std::vector<size_t>> planner::PrecisionLevels(
+    Choices& choices, const PlanOptions& options) {
+  std::vector<std::vector<size_t>> levels = {{0}};
+  if (!options.budget.has_value() || !options.training) return levels;
+  std::vector<size_t> allowed;
+  allowed.reserve(options.allow_precision.size());
+  for (const PrecisionChoice& choice : options.allow_precision) {
+    allowed.push_back(choices.PrecisionAt(choice));
+  }
+  if (!allowed.empty()) levels.push_back(std::move(allowed));
+  return levels;
+}
+
+planner::Choice planner::FindSmallest(Choices& choices,
+                                      const PlanOptions& options,
+                                      const Setting& setting,
+                                      std::span<const int64_t> sizes) {
+  // Narrow types and small sizes mostly take the fewest bytes; of the others,
+  // little has to be placed then.
+  const auto levels = PrecisionLevels(choices, options);
+  std::optional<Choice> smallest;
+  const std::vector<size_t>* level = nullptr;
+  for (size_t l = levels.size(); l-- > 0;) {
+    for (size_t i = sizes.size(); i-- > 0;) {
+      for (size_t p = levels[l].size(); p-- > 0;) {
+        Setting at = setting;
+        at.precision = levels[l][p];
+        SizeChoice& choice = choices.Of(at, sizes[i]);
+        const auto index = choice.FewestBytesBelow(
+            smallest.has_value() ? smallest->arena_bytes + 1 : kNoLimit);
+        if (!index.has_value()) continue;
+        smallest = {at, sizes[i], *index, choice.ArenaOf(*index)};
+        level = &levels[l];
+      }
+    }
   }
   TH_CHECK(smallest.has_value());
-  return *smallest;
+  if (level->size() == 1) return *smallest;
+  return *CheapestWithin(choices, setting, *level, smallest->microbatch,
+                         smallest->arena_bytes);
 }
 
 Plan planner::ChoosePlan(Choices& choices) {
@@ -78,16 +128,19 @@ Plan planner::ChoosePlan(Choices& choices) {
   const Setting setting = choices.setting();
   const uint64_t budget = options.budget.value_or(kNoLimit);
   const std::vector<int64_t> sizes = MicrobatchSizes(model, options);
-  const auto assemble = [&](int64_t microbatch, size_t index) {
-    return AssemblePlan(model, options, microbatch,
-                        choices.Of(setting, microbatch).Lower(index));
+  const auto assemble = [&](const Choice& choice) {
+    return AssemblePlan(
+        model, choices.OptionsOf(choice.setting), choice.microbatch,
+        choices.Of(choice.setting, choice.microbatch).Lower(choice.index));
   };
-  for (int64_t microbatch : sizes) {
-    const auto index = choices.Of(setting, microbatch).LeastWorkWithin(budget);
-    if (index.has_value()) return assemble(microbatch, *index);
+  for (const std::vector<size_t>& level : PrecisionLevels(choices, options)) {
+    for (int64_t microbatch : sizes) {
+      const std::optional<Choice> found =
+          CheapestWithin(choices, setting, level, microbatch, budget);
+      if (found.has_value()) return assemble(*found);
+    }
   }
-  const Smallest smallest = FindSmallest(choices, setting, sizes);
-  return assemble(smallest.microbatch, smallest.index);
+  return assemble(FindSmallest(choices, options, setting, sizes));
 }
 
 }  // namespace thimble

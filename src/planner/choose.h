@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the options leave open is chosen here, so that the budget is kept: the
-// microbatch, then what is recomputed.
+// precision, the microbatch, then what is recomputed.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +21,31 @@ bool HasBatchNorm(const Model& model);
 std::vector<int64_t> MicrobatchSizes(const Model& model,
                                      const PlanOptions& options);
 
-// The choice with the smallest arena over `sizes`, which are in the order of
-// MicrobatchSizes; of equals the largest size, as a budget of these bytes would
-// choose. REQUIRES: `sizes` is not empty.
-struct Smallest {
+// The precisions that may be planned for: the options' own, which is tried
+// alone, then those that stand for it where nothing fits, which are equals.
+std::vector<std::vector<size_t>> PrecisionLevels(Choices& choices,
+                                                 const PlanOptions& options);
+
+// One of all that can be chosen from.
+struct Choice {
+  Setting setting;
   int64_t microbatch = 0;
   size_t index = 0;  // of Choices::Of
   size_t arena_bytes = 0;
 };
-Smallest FindSmallest(Choices& choices, const Setting& setting,
-                      std::span<const int64_t> sizes);
 
-// Of the first size at which something fits the budget, the plan with the least
-// work; where nothing fits, the plan with the fewest bytes of all. So one list
-// of plans serves every budget, and less budget never takes more bytes.
+// The choice with the smallest arena over what `options` leave open, with the
+// threads and recomputation of `setting`, over `sizes`, which are in the order
+// of MicrobatchSizes; of equals the one that a budget of these bytes would
+// take. REQUIRES: `sizes` is not empty.
+Choice FindSmallest(Choices& choices, const PlanOptions& options,
+                    const Setting& setting, std::span<const int64_t> sizes);
+
+// Of the first precision and the first size at which something fits the budget,
+// the plan with the least work; of several precisions that are equals, the one
+// whose step costs the least. Where nothing fits, the plan with the fewest
+// bytes of all. So one list of plans serves every budget, and less budget never
+// takes more bytes.
 Plan ChoosePlan(Choices& choices);
 
 }  // namespace thimble::planner

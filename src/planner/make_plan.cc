@@ -95,6 +95,11 @@ Status CheckOptions(const PlanOptions& options) {
                                      ThreadPool::kMaxThreads, options.threads));
   }
   TH_RETURN_IF_ERROR(options.precision.Check());
+  for (const PrecisionChoice& choice : options.allow_precision) {
+    TH_RETURN_IF_ERROR(choice.precision.Check());
+    if (choice.optimizer == nullptr) continue;
+    TH_RETURN_IF_ERROR(choice.optimizer->Check());
+  }
   Status optimizer = options.optimizer->Check();
   if (!optimizer.ok()) return optimizer;
   return planner::ParseStrategy(options.recompute).status();

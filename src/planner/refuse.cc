@@ -18,16 +18,24 @@
 namespace thimble {
 namespace {
 
+using planner::Choice;
 using planner::Choices;
 using planner::FindSmallest;
 using planner::MicrobatchSizes;
 using planner::Setting;
-using planner::Smallest;
+
+// As they were given, though the plan may have chosen.
+PlanOptions Given(const Choices& choices, const Plan& plan) {
+  PlanOptions options = plan.options();
+  options.precision = choices.options().precision;
+  options.optimizer = choices.options().optimizer;
+  return options;
+}
 
 // What the smallest arena of `setting` over `sizes` takes.
 Reach ReachOf(Choices& choices, Freedom freedom, PlanOptions options,
               const Setting& setting, std::span<const int64_t> sizes) {
-  const Smallest smallest = FindSmallest(choices, setting, sizes);
+  const Choice smallest = FindSmallest(choices, options, setting, sizes);
   options.budget = smallest.arena_bytes;
   return {freedom, std::move(options), smallest.arena_bytes,
           smallest.microbatch};
@@ -41,7 +49,7 @@ std::optional<Reach> IfFewerBytes(Reach reach, const Plan& plan) {
 
 std::optional<Reach> WithOneThread(Choices& choices, const Plan& plan) {
   if (plan.options().threads == 1) return std::nullopt;
-  PlanOptions options = plan.options();
+  PlanOptions options = Given(choices, plan);
   options.threads = 1;
   Setting setting = choices.setting();
   setting.threads = 1;
@@ -54,7 +62,7 @@ std::optional<Reach> WithAuto(Choices& choices, const Plan& plan) {
   if (!plan.options().training || choices.setting().is_auto) {
     return std::nullopt;
   }
-  PlanOptions options = plan.options();
+  PlanOptions options = Given(choices, plan);
   options.recompute = "auto";
   Setting setting = choices.setting();
   setting.is_auto = true;
@@ -66,7 +74,7 @@ std::optional<Reach> WithAuto(Choices& choices, const Plan& plan) {
 // the smallest, which takes the fewest bytes but for oddities of placement. All
 // others would take as long to plan, each.
 std::optional<Reach> WithMicrobatches(Choices& choices, const Plan& plan) {
-  PlanOptions options = plan.options();
+  PlanOptions options = Given(choices, plan);
   if (!options.training) return std::nullopt;
   if (options.allow_microbatch && options.microbatch == 0) return std::nullopt;
   options.allow_microbatch = true;
@@ -82,9 +90,24 @@ std::optional<Reach> WithMicrobatches(Choices& choices, const Plan& plan) {
       plan);
 }
 
+// What f16 would reach, where tensors are f32 and nothing else is allowed. bf16
+// takes the same bytes.
+std::optional<Reach> WithPrecision(Choices& choices, const Plan& plan) {
+  PlanOptions options = Given(choices, plan);
+  if (!options.training || !options.precision.is_f32() ||
+      !options.allow_precision.empty()) {
+    return std::nullopt;
+  }
+  options.allow_precision = {{Precision::All(DType::kF16), nullptr}};
+  return IfFewerBytes(
+      ReachOf(choices, Freedom::kPrecision, options, choices.setting(),
+              MicrobatchSizes(choices.model(), options)),
+      plan);
+}
+
 // Evaluation has no microbatches; its results do not depend on the batch.
 std::optional<Reach> WithOneImage(Choices& choices, const Plan& plan) {
-  PlanOptions options = plan.options();
+  PlanOptions options = Given(choices, plan);
   if (options.training || plan.microbatch() == 1) return std::nullopt;
   options.microbatch = 1;
   return ReachOf(choices, Freedom::kOneImage, options, choices.setting(),
@@ -93,8 +116,11 @@ std::optional<Reach> WithOneImage(Choices& choices, const Plan& plan) {
 
 // To know what they would take, one would plan several times as long.
 bool TwoPassesMayHelp(Choices& choices, const Plan& plan) {
-  return plan.options().training && !plan.options().two_pass &&
-         !planner::FindTwoPassPairs(choices.ProgramOf(plan.microbatch()))
+  if (!plan.options().training || plan.options().two_pass) return false;
+  const size_t precision =
+      choices.PrecisionAt({plan.options().precision, plan.options().optimizer});
+  return !planner::FindTwoPassPairs(
+              choices.ProgramOf(precision, plan.microbatch()))
               .empty();
 }
 
@@ -132,6 +158,11 @@ std::string ReachText(const Refusal& refusal, const Reach& reach) {
                           ? "allow_microbatch in place of microbatch"
                           : "allow_microbatch") +
              fmt::format(", at microbatch {}", reach.microbatch);
+    case Freedom::kPrecision:
+      return would_do("f16 in allow_precision") +
+             (reach.microbatch == refusal.microbatch
+                  ? ""
+                  : fmt::format(", at microbatch {}", reach.microbatch));
     case Freedom::kOneImage:
       return would_do("one image at a time");
   }
@@ -152,8 +183,8 @@ Refusal planner::ExplainRefusal(Choices& choices, const Plan& plan) {
   for (size_t role = 0; role < kRoles; ++role) {
     refusal.peak_bytes[role] = plan.peak_bytes(static_cast<Role>(role));
   }
-  for (const auto with :
-       {WithOneThread, WithAuto, WithMicrobatches, WithOneImage}) {
+  for (const auto with : {WithOneThread, WithAuto, WithMicrobatches,
+                          WithPrecision, WithOneImage}) {
     std::optional<Reach> reach = with(choices, plan);
     if (reach.has_value()) refusal.reaches.push_back(*std::move(reach));
   }

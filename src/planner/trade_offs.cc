@@ -102,8 +102,10 @@ class Neighbours {
 
 std::vector<TradeOff> FindTradeOffs(Choices& choices, const Plan& plan) {
   if (!plan.options().training) return {};
-  Alternatives& all =
-      choices.AlternativesOf(plan.options().threads, plan.microbatch());
+  Setting setting = choices.setting();
+  setting.precision =
+      choices.PrecisionAt({plan.options().precision, plan.options().optimizer});
+  Alternatives& all = choices.AlternativesOf(setting, plan.microbatch());
   Neighbours neighbours(all, plan);
   std::vector<TradeOff> found;
   for (size_t index : neighbours.Nearest()) {
@@ -114,7 +116,8 @@ std::vector<TradeOff> FindTradeOffs(Choices& choices, const Plan& plan) {
     if (trade.options.recompute == "auto") {
       trade.options.budget = neighbours.BudgetFor(index);
     }
-    // Else another budget could mean another microbatch.
+    // Else another budget could mean another precision or microbatch.
+    trade.options.allow_precision.clear();
     if (plan.microbatch() != plan.batch()) {
       trade.options.microbatch = plan.microbatch();
     }

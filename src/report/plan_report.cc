@@ -80,6 +80,7 @@ Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
   for (const auto& [name, value] : plan.build_options()) json[name] = value;
   json["precision"] = plan.options().precision.ToString();
+  json["target_class"] = TargetClassName(plan.options().target_class);
   json["nonzero"] = 1.0;
   json["checkpoint"] = plan.options().recompute;
   json["inplace"] = plan.options().inplace;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "report/plan_report.h"
 #include "reproduce/figures.h"
@@ -27,14 +30,18 @@ class Planner {
         model_(BuildModel(
             kModel, {.batch = kBatch, .images = PresetOf(kModel).images})) {}
 
-  Result<Plan> Make(const std::string& strategy, int64_t microbatch) const {
+  Result<Plan> Make(const std::string& strategy, int64_t microbatch,
+                    DType dtype = DType::kF32,
+                    std::optional<uint64_t> budget = std::nullopt) const {
     if (!model_.ok()) return model_.status();
-    Tell(options_,
-         fmt::format("{}, {}, microbatch {}", kModel, strategy, microbatch));
+    Tell(options_, fmt::format("{}, {}, {}, microbatch {}", kModel,
+                               DTypeName(dtype), strategy, microbatch));
     return MakePlan(*model_, {.optimizer = SohoniOptimizer(),
+                              .precision = Precision::All(dtype),
                               .threads = options_.threads,
                               .microbatch = microbatch,
-                              .recompute = strategy});
+                              .recompute = strategy,
+                              .budget = budget});
   }
 
  private:
@@ -53,20 +60,75 @@ std::optional<double> Ratio(std::optional<double> a, std::optional<double> b) {
   return *a / *b;
 }
 
-std::string SettingName(const char* precision, const std::string& strategy,
-                        int microbatch, int nonzero_percent) {
-  return fmt::format("{}, {}, microbatch {}, {}% nonzero", precision, strategy,
-                     microbatch, nonzero_percent);
+// A setting of table 3.
+struct Setting {
+  DType dtype = DType::kF32;
+  std::string recompute;
+  int microbatch = 0;
+};
+
+std::string SettingName(const Setting& setting, int nonzero_percent) {
+  return fmt::format("{}, {}, microbatch {}, {}% nonzero",
+                     DTypeName(setting.dtype), setting.recompute,
+                     setting.microbatch, nonzero_percent);
 }
 
+// The columns of table 3.
+enum Table3Cell : size_t {
+  kPaperMb,
+  kPaperSmaller,
+  kRuleMb,
+  kRuleSmaller,
+  kArenaMb,
+  kArenaSmaller,
+  kArenaFlops,
+  kBudgetMb,
+  kBudgetFlops,
+};
+
 // What the plan takes by the paper's rule and in the arena.
-Status FillTable3Row(const Planner& planner, const std::string& strategy,
-                     int microbatch, ReproductionRow& row) {
-  auto plan = planner.Make(strategy, microbatch);
+Status FillTable3Row(const Planner& planner, const Setting& setting,
+                     ReproductionRow& row) {
+  auto plan =
+      planner.Make(setting.recompute, setting.microbatch, setting.dtype);
   if (!plan.ok()) return plan.status();
-  row.cells[2] = PaperMb(*plan);
-  row.cells[4] = Mb(plan->arena_bytes());
+  row.cells[kRuleMb] = PaperMb(*plan);
+  row.cells[kArenaMb] = Mb(plan->arena_bytes());
+  row.cells[kArenaFlops] = report::FlopsRatio(*plan);
   return Status::Ok();
+}
+
+// What the least work takes in an arena of the bytes that the paper prints, if
+// there is such a plan: many threads may need more.
+void FillBudget(const Planner& planner, const Setting& setting,
+                ReproductionRow& row) {
+  const auto budget =
+      static_cast<uint64_t>(std::llround(*row.cells[kPaperMb] * 1e6));
+  const auto plan =
+      planner.Make("auto", setting.microbatch, setting.dtype, budget);
+  if (!plan.ok()) return;
+  row.cells[kBudgetMb] = Mb(plan->arena_bytes());
+  row.cells[kBudgetFlops] = report::FlopsRatio(*plan);
+}
+
+// What table 3 says beside its rows.
+Reproduction EmptyTable3() {
+  Reproduction table;
+  table.name = "table3";
+  table.title =
+      fmt::format("Sohoni et al., table 3: memory of training {}, batch {}",
+                  kModel, kBatch);
+  table.columns = {{"paper MB", 1},          {"paper: smaller", 1, false},
+                   {"paper's rule MB", 2},   {"rule: smaller", 1, false},
+                   {"arena MB", 2},          {"arena: smaller", 1, false},
+                   {"FLOPs", 3, false},      {"auto in paper MB: arena MB", 2},
+                   {"auto: FLOPs", 3, false}};
+  table.notes = {
+      "auto: the least work in an arena of the bytes that the paper prints",
+      "sparse weights are not there yet",
+      "not in the paper's table: what f32 gives here with its other settings",
+      kArenaNote, "FLOPs as executed over those with nothing computed twice"};
+  return table;
 }
 
 }  // namespace
@@ -194,51 +256,44 @@ Result<Reproduction> Table3(const ReproduceOptions& options) {
         "memory with ReproduceOptions::memory_only");
   }
   const Planner planner(options);
-  Reproduction table;
-  table.name = "table3";
-  table.title =
-      fmt::format("Sohoni et al., table 3: memory of training {}, batch {}",
-                  kModel, kBatch);
-  table.columns = {{"paper MB", 1},        {"paper: smaller", 1, false},
-                   {"paper's rule MB", 1}, {"rule: smaller", 1, false},
-                   {"arena MB", 1},        {"arena: smaller", 1, false}};
-  table.notes = {"f16 storage is not there yet", "nor are sparse weights",
-                 "not in the paper's table: what f32 gives here with its other "
-                 "settings",
-                 kArenaNote};
+  Reproduction table = EmptyTable3();
   // Microbatches to plan in f32 as well, with their strategy, each once.
   std::map<int, std::string, std::greater<>> in_f32;
   std::vector<std::optional<double>> baseline;
-  const auto fill = [&](ReproductionRow& row, const std::string& strategy,
-                        int microbatch) {
-    Status status = FillTable3Row(planner, strategy, microbatch, row);
+  const auto fill = [&](ReproductionRow& row, const Setting& setting) {
+    Status status = FillTable3Row(planner, setting, row);
     if (baseline.empty()) baseline = row.cells;
-    row.cells[3] = Ratio(baseline[2], row.cells[2]);
-    row.cells[5] = Ratio(baseline[4], row.cells[4]);
+    row.cells[kRuleSmaller] = Ratio(baseline[kRuleMb], row.cells[kRuleMb]);
+    row.cells[kArenaSmaller] = Ratio(baseline[kArenaMb], row.cells[kArenaMb]);
     return status;
   };
   for (const SohoniTable3Row& printed : kSohoniTable3) {
+    const Setting setting = {printed.is_f16 ? DType::kF16 : DType::kF32,
+                             printed.recompute, printed.microbatch};
     ReproductionRow row;
-    row.label = SettingName(printed.is_f16 ? "f16" : "f32", printed.recompute,
-                            printed.microbatch, printed.nonzero_percent);
-    row.cells = {printed.total_mb, printed.reduction, {}, {}, {}, {}};
-    if (printed.is_f16) {
-      row.notes = {0};
-      if (printed.nonzero_percent < 100) row.notes.push_back(1);
-      in_f32[printed.microbatch] = printed.recompute;
+    row.label = SettingName(setting, printed.nonzero_percent);
+    row.cells.resize(table.columns.size());
+    row.cells[kPaperMb] = printed.total_mb;
+    row.cells[kPaperSmaller] = printed.reduction;
+    if (printed.is_f16) in_f32[printed.microbatch] = printed.recompute;
+    if (printed.nonzero_percent < 100) {
+      row.notes = {1};
     } else {
-      row.notes = {3};
-      Status status = fill(row, printed.recompute, printed.microbatch);
+      row.notes =
+          printed.is_f16 ? std::vector<size_t>{0} : std::vector<size_t>{3, 4};
+      Status status = fill(row, setting);
       if (!status.ok()) return status;
+      if (printed.is_f16) FillBudget(planner, setting, row);
     }
     table.rows.push_back(std::move(row));
   }
   for (const auto& [microbatch, strategy] : in_f32) {
+    const Setting setting = {DType::kF32, strategy, microbatch};
     ReproductionRow row;
-    row.label = SettingName("f32", strategy, microbatch, 100);
+    row.label = SettingName(setting, 100);
     row.cells.resize(table.columns.size());
     row.notes = {2};
-    Status status = fill(row, strategy, microbatch);
+    Status status = fill(row, setting);
     if (!status.ok()) return status;
     table.rows.push_back(std::move(row));
   }

@@ -84,6 +84,11 @@ void CheckParts(const Plan& plan, const AxisParts& parts) {
 
 }  // namespace
 
+std::string_view TargetInUse() {
+  if (!kernels::CheckCpu().ok()) return "";
+  return kernels::TargetName(kernels::ActiveTarget());
+}
+
 Result<std::unique_ptr<Session>> Session::Create(
     const Plan& plan, const SessionOptions& options) {
   Status cpu = kernels::CheckCpu();

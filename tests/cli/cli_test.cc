@@ -34,11 +34,10 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   ExpectRefused({"plan", "cnn", "--threads", "0"}, 2, "--threads");
   ExpectRefused({"plan", "cnn", "--budget", "6.7XB"}, 2, "6.7MB");
   ExpectRefused({"plan", "cnn", "--momentum", "1.5"}, 2, "momentum");
-  ExpectRefused({"plan", "cnn", "--allow", "f16"}, 2, "not available yet");
   ExpectRefused({"plan", "cnn", "--allow", "exact,sparse"}, 2,
                 "'sparse' is not available yet");
   ExpectRefused({"plan", "cnn", "--allow", "inexact"}, 2,
-                "none of exact, microbatch, f16, sparse");
+                "none of exact, microbatch, f16, bf16, sparse");
   ExpectRefused({"plan", "cnn", "--min-microbatch", "0"}, 2,
                 "--min-microbatch");
   ExpectRefused({"plan", "cnn", "--min-microbatch", "101"}, 2,

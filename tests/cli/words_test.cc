@@ -34,7 +34,9 @@ TEST(Words, OfARefusalAreOptionsToType) {
   refusal.reaches = {ReachOf(Freedom::kOneThread, 1001, 100),
                      ReachOf(Freedom::kRecomputation, 1002, 100),
                      ReachOf(Freedom::kMicrobatch, 1003, 10),
+                     ReachOf(Freedom::kPrecision, 1005, 100),
                      ReachOf(Freedom::kOneImage, 1004, 1)};
+  refusal.microbatch = 100;
   refusal.two_passes_may_help = true;
   const std::string need = NeedText(refusal);
   EXPECT_EQ(RefusalText(refusal),
@@ -42,6 +44,7 @@ TEST(Words, OfARefusalAreOptionsToType) {
                 ", with --threads 1 it is 1001 bytes"
                 ", with --checkpoint auto it is 1002 bytes"
                 "; with --allow microbatch it is 1003 bytes, at microbatch 10"
+                "; with --allow f16 it is 1005 bytes"
                 ", with --batch 1 it is 1004 bytes"
                 "; --two-pass on may take less, for more work");
   refusal.reaches = {ReachOf(Freedom::kMicrobatch, 1003, 10)};
@@ -51,6 +54,28 @@ TEST(Words, OfARefusalAreOptionsToType) {
             NeedText(refusal) +
                 "; with --allow microbatch in place of --microbatch it is 1003 "
                 "bytes, at microbatch 10");
+}
+
+TEST(Words, OfARefusalGoOnFromWhatIsAllowed) {
+  Refusal refusal;
+  refusal.reaches = {ReachOf(Freedom::kPrecision, 1005, 10)};
+  refusal.microbatch = 20;
+  refusal.options.allow_microbatch = true;
+  EXPECT_EQ(RefusalText(refusal),
+            NeedText(refusal) +
+                "; with f16 added to --allow it is 1005 bytes, at microbatch "
+                "10");
+  refusal.options.allow_microbatch = false;
+  refusal.microbatch = 10;
+  EXPECT_EQ(RefusalText(refusal, /*precision_is_typed=*/true),
+            NeedText(refusal) +
+                "; with --allow f16 in place of --precision it is 1005 bytes");
+  refusal.reaches = {ReachOf(Freedom::kMicrobatch, 1003, 10)};
+  refusal.options.allow_precision = {{Precision::All(DType::kF16), nullptr}};
+  EXPECT_EQ(RefusalText(refusal),
+            NeedText(refusal) +
+                "; with microbatch added to --allow it is 1003 bytes, at "
+                "microbatch 10");
 }
 
 TEST(Words, OfTradeOffsSayBytesWorkAndOptions) {
