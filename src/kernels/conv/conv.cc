@@ -17,6 +17,7 @@
 #include "kernels/conv/winograd_run-inl.h"
 #include "kernels/conv/winograd_weight_grad-inl.h"
 #include "kernels/dot/direct.h"
+#include "kernels/dot/direct_weight.h"
 #include "kernels/dot/dot_form.h"
 #include "kernels/target.h"
 
@@ -58,6 +59,18 @@ Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
         2 * sizeof(float);
   }
   return workspace;
+}
+
+int64_t GradWeightFloats(const Conv2dShape& shape) {
+  conv::RowWeightPass rows;
+  int64_t floats = conv::MakeRowWeightPass(shape, rows)
+                       ? rows.Floats()
+                       : conv::GradWeightPass(shape).Floats();
+  conv::WinogradWeightPass winograd;
+  if (conv::MakeWinogradWeightPass(shape, winograd)) {
+    floats = std::max(floats, winograd.Floats());
+  }
+  return floats;
 }
 
 void CheckResidual(const conv::Sink& sink) {
@@ -167,21 +180,19 @@ void Conv2dNormGrad(const Conv2dShape& shape, int64_t images,
 }
 
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
-  conv::RowWeightPass rows;
-  int64_t floats = conv::MakeRowWeightPass(shape, rows)
-                       ? rows.Floats()
-                       : conv::GradWeightPass(shape).Floats();
-  conv::WinogradWeightPass winograd;
-  if (conv::MakeWinogradWeightPass(shape, winograd)) {
-    floats = std::max(floats, winograd.Floats());
-  }
-  return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
+  return {.per_thread =
+              static_cast<size_t>(GradWeightFloats(shape)) * sizeof(float)};
 }
 
 void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
+  if (ActiveDotForm() != DotForm::kNone &&
+      dot::RunDirectWeight(shape, GradWeightFloats(shape), images, x, grad_y,
+                           grad_w, context)) {
+    return;
+  }
   conv::WinogradWeightPass winograd;
   if (conv::MakeWinogradWeightPass(shape, winograd) &&
       THIMBLE_DISPATCH(RunWinogradWeightGrad)

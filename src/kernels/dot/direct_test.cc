@@ -285,15 +285,8 @@ TEST(DirectDots, GradientThroughTheNormIsThatOfWhatIsStored) {
 
 // Every shape that any model here has is taken within today's scratch.
 TEST(DirectDots, TilesFitIntoTheScratchOfOtherWays) {
-  const Conv2dShape kShapes[] = {
-      {16, 32, 32, 32, 3, 3, 1, 1},     {32, 32, 32, 64, 3, 3, 2, 1},
-      {64, 16, 16, 128, 3, 3, 2, 1},    {16, 32, 32, 32, 1, 1, 1, 0},
-      {64, 16, 16, 128, 1, 1, 2, 0},    {640, 8, 8, 640, 3, 3, 1, 1},
-      {512, 7, 7, 512, 3, 3, 1, 1},     {2048, 7, 7, 512, 1, 1, 1, 0},
-      {1024, 14, 14, 2048, 1, 1, 2, 0}, {256, 56, 56, 512, 1, 1, 2, 0},
-      {64, 56, 56, 64, 3, 3, 1, 1},     {128, 56, 56, 128, 3, 3, 2, 1}};
-  for (const Conv2dShape& s : kShapes) {
-    EXPECT_TRUE(IsTaken(s)) << "shape " << (&s - kShapes);
+  for (const Conv2dShape& s : testing::kModelShapes) {
+    EXPECT_TRUE(IsTaken(s)) << "shape " << (&s - testing::kModelShapes);
   }
 }
 
