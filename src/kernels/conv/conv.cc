@@ -16,6 +16,7 @@
 #include "kernels/conv/weight_pass.h"
 #include "kernels/conv/winograd_run-inl.h"
 #include "kernels/conv/winograd_weight_grad-inl.h"
+#include "kernels/dot/winograd.h"
 #include "kernels/target.h"
 
 #if HWY_ONCE
@@ -57,6 +58,11 @@ void CheckResidual(const conv::Sink& sink) {
 void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const ConstTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
+  if (dot::RunWinograd(
+          shape, forward, PassWorkspace(shape, forward, {}).per_thread, images,
+          input, weights, sink, THIMBLE_DISPATCH(WriteRow).Get(), context)) {
+    return;
+  }
   conv::WinogradPass winograd;
   if (conv::MakeWinogradPass(shape, forward, winograd) &&
       THIMBLE_DISPATCH(RunWinograd)
@@ -166,6 +172,11 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
+  if (dot::RunWinogradWeightGrad(
+          shape, Conv2dGradWeightWorkspace(shape).per_thread, images, x, grad_y,
+          grad_w, THIMBLE_DISPATCH(StoreWeights).Get(), context)) {
+    return;
+  }
   conv::WinogradWeightPass winograd;
   if (conv::MakeWinogradWeightPass(shape, winograd) &&
       THIMBLE_DISPATCH(RunWinogradWeightGrad)
