@@ -14,7 +14,7 @@
 #include "kernels/conv/test_fused.h"
 #include "kernels/dot/direct_reference.h"
 #include "kernels/dot/test_cases.h"
-#include "kernels/dot/test_forms.h"
+#include "kernels/dot/test_form.h"
 #include "kernels/norm/norm.h"
 #include "kernels/stored_tensor.h"
 
@@ -37,13 +37,10 @@ constexpr DType kBF16 = DType::kBF16;
 
 // Whether the scratch that is planned is enough for dot products.
 bool IsTaken(const Conv2dShape& s) {
-  const auto words = [](const Workspace& workspace) {
-    return static_cast<int64_t>(workspace.per_thread / sizeof(float));
-  };
   dot::DirectPass forward, grad;
-  return dot::MakeDirectPass(s, true, words(Conv2dForwardWorkspace(s)),
+  return dot::MakeDirectPass(s, true, Conv2dForwardWorkspace(s).per_thread,
                              forward) &&
-         dot::MakeDirectPass(s, false, words(Conv2dGradInputWorkspace(s)),
+         dot::MakeDirectPass(s, false, Conv2dGradInputWorkspace(s).per_thread,
                              grad);
 }
 

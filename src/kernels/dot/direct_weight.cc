@@ -108,7 +108,7 @@ WeightBuild ActiveWeightBuild() {
 }  // namespace
 
 // Threads share the pairs (block of outputs, chunk of channels).
-bool RunDirectWeight(const Conv2dShape& shape, int64_t words, int64_t images,
+bool RunDirectWeight(const Conv2dShape& shape, size_t bytes, int64_t images,
                      const Conv2dInput& x, const ConstTensor& grad_y,
                      const Conv2dGradWeightTarget& grad_w,
                      const KernelContext& context) {
@@ -118,7 +118,7 @@ bool RunDirectWeight(const Conv2dShape& shape, int64_t words, int64_t images,
     return false;
   }
   DirectWeightPass pass;
-  if (!MakeDirectWeightPass(shape, words, pass)) return false;
+  if (!MakeDirectWeightPass(shape, bytes, pass)) return false;
   const WeightCall call{pass,
                         ActiveWeightBuild(),
                         images,
@@ -143,7 +143,7 @@ bool RunDirectWeight(const Conv2dShape& shape, int64_t words, int64_t images,
 
 #else
 
-bool RunDirectWeight(const Conv2dShape&, int64_t, int64_t, const Conv2dInput&,
+bool RunDirectWeight(const Conv2dShape&, size_t, int64_t, const Conv2dInput&,
                      const ConstTensor&, const Conv2dGradWeightTarget&,
                      const KernelContext&) {
   return false;  // no other CPU has dot products

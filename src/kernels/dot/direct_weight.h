@@ -60,8 +60,10 @@ struct DirectWeightPass {
   int64_t sum_words() const {
     return conv::RoundUp(chunk * taps(), kSumTaps) * block;
   }
-  int64_t Words() const {
-    return tap_words() + line_words() + x_words() + grad_words() + sum_words();
+  size_t Bytes() const {
+    return sizeof(uint32_t) *
+           static_cast<size_t>(tap_words() + line_words() + x_words() +
+                               grad_words() + sum_words());
   }
 };
 
@@ -86,26 +88,26 @@ inline int64_t DirectWeightCost(const DirectWeightPass& pass) {
   return conv::CeilDiv(pass.blocks() * pass.chunks(), 2) * unit;
 }
 
-// Rows and images at a time that fit into so many words.
-inline bool SetSteps(int64_t words, DirectWeightPass& pass) {
+// Rows and images at a time that fit into so many bytes.
+inline bool SetSteps(size_t bytes, DirectWeightPass& pass) {
   Planes& planes = pass.planes;
   pass.images = 1;
   planes.block_rows = planes.rows;
-  while (pass.Words() > words) {
+  while (pass.Bytes() > bytes) {
     if (planes.block_rows == 1) return false;
     planes.block_rows = conv::CeilDiv(planes.block_rows, 2);
   }
   while (planes.block_rows == planes.rows && pass.images < kMostStepImages) {
     pass.images *= 2;
-    if (pass.Words() <= words) continue;
+    if (pass.Bytes() <= bytes) continue;
     pass.images /= 2;
     break;
   }
   return true;
 }
 
-// False where the stride is another one, or `words` of scratch are not enough.
-inline bool MakeDirectWeightPass(const Conv2dShape& s, int64_t words,
+// False where the stride is another one, or `bytes` of scratch are not enough.
+inline bool MakeDirectWeightPass(const Conv2dShape& s, size_t bytes,
                                  DirectWeightPass& best) {
   if (s.stride > 2) return false;
   DirectWeightPass pass;
@@ -117,7 +119,7 @@ inline bool MakeDirectWeightPass(const Conv2dShape& s, int64_t words,
     if (block >= s.out_channels + kVector) break;
     for (int64_t chunks = 1; chunks < 2 * s.in_channels; chunks *= 2) {
       pass.chunk = conv::CeilDiv(s.in_channels, chunks);
-      if (!SetSteps(words, pass)) continue;
+      if (!SetSteps(bytes, pass)) continue;
       const int64_t cost = DirectWeightCost(pass);
       if (least != 0 && cost >= least) continue;
       least = cost;
@@ -128,9 +130,9 @@ inline bool MakeDirectWeightPass(const Conv2dShape& s, int64_t words,
 }
 
 // The gradient of the weights, if x and grad_y are bf16, grad_w is bf16 or f32,
-// and the shape has this way within so many words of scratch per thread; else
-// false. REQUIRES: dot products are on.
-bool RunDirectWeight(const Conv2dShape& shape, int64_t words, int64_t images,
+// and the shape has this way in `bytes` of scratch per thread; else false.
+// REQUIRES: dot products are on.
+bool RunDirectWeight(const Conv2dShape& shape, size_t bytes, int64_t images,
                      const Conv2dInput& x, const ConstTensor& grad_y,
                      const Conv2dGradWeightTarget& grad_w,
                      const KernelContext& context);

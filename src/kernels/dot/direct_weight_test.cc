@@ -12,7 +12,7 @@
 #include "kernels/conv/test_fused.h"
 #include "kernels/dot/direct_reference.h"
 #include "kernels/dot/test_cases.h"
-#include "kernels/dot/test_forms.h"
+#include "kernels/dot/test_form.h"
 #include "kernels/stored_tensor.h"
 
 namespace thimble::kernels {
@@ -27,9 +27,8 @@ using testing::StoredTensor;
 using testing::TestContext;
 
 bool MakePlannedPass(const Conv2dShape& s, dot::DirectWeightPass& pass) {
-  const auto words = static_cast<int64_t>(
-      Conv2dGradWeightWorkspace(s).per_thread / sizeof(float));
-  return dot::MakeDirectWeightPass(s, words, pass) && pass.Words() <= words;
+  const size_t bytes = Conv2dGradWeightWorkspace(s).per_thread;
+  return dot::MakeDirectWeightPass(s, bytes, pass) && pass.Bytes() <= bytes;
 }
 
 class WeightGradCase {

@@ -18,10 +18,11 @@ inline void ProbePairDot(const float* sum, const uint32_t* x,
   Store(Dot(LoadFloats(sum), LoadWords(x), SetPair(pair)), to);
 }
 inline void ProbeRound(const float* low, const float* high, uint16_t* packed,
-                       uint16_t* zipped) {
+                       uint16_t* zipped, uint16_t* halves) {
   const FlushDenormals flush;
   Store(Round(LoadFloats(low), LoadFloats(high)), packed);
   Store(Zip(LoadFloats(low), LoadFloats(high)), zipped);
+  Store(ZipHalves(LoadFloats(low), LoadFloats(high)), halves);
 }
 inline void ProbeHalves(const uint32_t* words, float* even, float* odd) {
   Store(Even(LoadWords(words)), even);
@@ -38,6 +39,9 @@ inline void ProbeMoves(const float* v, float (*to)[16]) {
   Store(FromBehind<4>(from), to[5]);
   Store(ZeroIfNegative(from), to[6]);
   Store(FusedMulAdd(from, from, SetFloats(-1.0f)), to[7]);
+  Store(ZeroIfBelow(from, SetFloats(4.0f)), to[8]);
+  Store(And(from, SetWords(0x80000000u)), to[9]);
+  StoreInterleaved(from, SetFloats(0.5f), to[10], to[11]);
 }
 // Pieces of 32 and 16 bytes in reverse order, by loads and by stores.
 inline void ProbePieces(const uint32_t* from, uint32_t (*to)[16]) {
@@ -45,6 +49,7 @@ inline void ProbePieces(const uint32_t* from, uint32_t (*to)[16]) {
   StoreHalves(LoadWords(from), to[1] + 8, to[1]);
   Store(LoadQuarters(from + 12, from + 8, from + 4, from), to[2]);
   StoreQuarters(LoadWords(from), to[3] + 12, to[3] + 8, to[3] + 4, to[3]);
+  Store(LoadNineWords(from + 7), to[4]);
 }
 // 16 vectors; eight.
 inline void ProbeTransposes(uint32_t (*words)[16], uint32_t (*pairs)[16]) {
