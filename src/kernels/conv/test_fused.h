@@ -12,7 +12,6 @@
 
 #include "kernels/conv/conv.h"
 #include "kernels/conv/reference.h"
-#include "kernels/dot/dot_form.h"
 #include "kernels/stored_tensor.h"
 #include "kernels/testing.h"
 
@@ -92,13 +91,6 @@ struct Coefficients {
   }
 };
 
-// Whether a target may compute it by dot products, which read bf16.
-inline bool MayBeDots(const FusedForm& form) {
-  const DType type = DType::kBF16;
-  return form.x == type && form.w == type && form.y == type &&
-         (ActiveDotForm() != DotForm::kNone || IsSupported(DotForm::kNative));
-}
-
 // What the convolution reads, in double, and a bound for each value of what it
 // may be off by in f32.
 struct Activated {
@@ -122,10 +114,6 @@ inline Activated Activate(const FusedCase& c, const FusedForm& form,
                             result.values.data(), Wide(k.scale).data(),
                             Wide(k.shift).data(), form.relu, u.data());
   result.values = u;
-  if (!MayBeDots(form)) return result;
-  for (size_t i = 0; i < x.size(); ++i) {
-    result.bounds[i] += x.RoundingBound(std::abs(u[i]) + result.bounds[i]);
-  }
   return result;
 }
 
