@@ -135,16 +135,19 @@ struct DirectPass {
 };
 
 // Rows and images of a tile, within so many bytes. Of the heights that fit,
-// those with the fewest vectors of positions in all; of these, the fewest
-// tiles. Where images are small, several are in a tile.
+// those with the fewest register tiles in all; of these, the fewest tiles.
+// Where images are small, several are in a tile.
 inline bool SetTiles(size_t bytes, DirectPass& pass) {
   Planes& planes = pass.planes;
+  const auto vectors_of = [&](int64_t rows) {
+    return conv::RoundUp(pass.image_vectors(rows), kTileVectors);
+  };
   int64_t least = 0, best = 0;
   for (int64_t rows = planes.rows; rows >= 1; --rows) {
     planes.block_rows = rows;
     if (pass.Bytes() > bytes) continue;
-    const int64_t vectors = planes.rows / rows * pass.image_vectors(rows) +
-                            pass.image_vectors(planes.rows % rows);
+    const int64_t vectors =
+        planes.rows / rows * vectors_of(rows) + vectors_of(planes.rows % rows);
     if (best != 0 && vectors >= least) continue;
     least = vectors;
     best = rows;
