@@ -15,6 +15,7 @@
 //   And(v, mask)               bit by bit
 //   Even(w) Odd(w)             the lower, the upper of each pair, in f32
 //   Dot(sum, x, w)             dot_form.h says what it is
+//   DotPair(sum, x, p)         the same with SetPair(p), in one instruction
 //   Round(low, high)           32 bf16, those of `low` first
 //   Zip(low, high)             pairs (low, high), rounded
 //   ZipHalves(even, odd)       the same of lanes (i, i + 8), i < 8: first of

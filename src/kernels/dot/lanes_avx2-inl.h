@@ -128,6 +128,9 @@ THIMBLE_DOT_INLINE Floats Dot(Floats sum, Words x, Words w) {
   const Floats first = FusedMulAdd(Odd(x), Odd(w), sum);
   return FusedMulAdd(Even(x), Even(w), first);
 }
+THIMBLE_DOT_INLINE Floats DotPair(Floats sum, Words x, const uint32_t* pair) {
+  return Dot(sum, x, SetPair(pair));
+}
 
 // The upper half of each lane is the value in bf16.
 THIMBLE_DOT_INLINE __m256i RoundedHalf(__m256 v) {

@@ -100,6 +100,11 @@ THIMBLE_DOT_INLINE Floats Dot(Floats sum, Words x, Words w) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x),
                           reinterpret_cast<__m512bh>(w));
 }
+// The compiler would load the pair into a register first.
+THIMBLE_DOT_INLINE Floats DotPair(Floats sum, Words x, const uint32_t* pair) {
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(x), "m"(*pair));
+  return sum;
+}
 THIMBLE_DOT_INLINE Words Round(Floats low, Floats high) {
   return reinterpret_cast<Words>(_mm512_cvtne2ps_pbh(high, low));
 }
@@ -115,6 +120,9 @@ THIMBLE_DOT_INLINE Words Zip(Floats low, Floats high) {
 THIMBLE_DOT_INLINE Floats Dot(Floats sum, Words x, Words w) {
   const Floats first = FusedMulAdd(Odd(x), Odd(w), sum);
   return FusedMulAdd(Even(x), Even(w), first);
+}
+THIMBLE_DOT_INLINE Floats DotPair(Floats sum, Words x, const uint32_t* pair) {
+  return Dot(sum, x, SetPair(pair));
 }
 // The upper half of each lane is the value in bf16.
 THIMBLE_DOT_INLINE Words RoundedBits(Floats v) {

@@ -15,7 +15,10 @@ inline void ProbeDot(const float* sum, const uint32_t* x, const uint32_t* w,
 inline void ProbePairDot(const float* sum, const uint32_t* x,
                          const uint32_t* pair, float* to) {
   const FlushDenormals flush;
-  Store(Dot(LoadFloats(sum), LoadWords(x), SetPair(pair)), to);
+  const Floats by_words = Dot(LoadFloats(sum), LoadWords(x), SetPair(pair));
+  const Floats by_pair = DotPair(LoadFloats(sum), LoadWords(x), pair);
+  Store(by_words, to);
+  Store(by_pair, to + 16);
 }
 inline void ProbeRound(const float* low, const float* high, uint16_t* packed,
                        uint16_t* zipped, uint16_t* halves) {

@@ -63,7 +63,7 @@ TEST(DotLanes, AddTheUpperProductFirstAndFlushDenormals) {
     const auto dot = THIMBLE_DOT_TABLE(ProbeDot).Get();
     const auto pair_dot = THIMBLE_DOT_TABLE(ProbePairDot).Get();
     for (int round = 0; round < 20000; ++round) {
-      float sum[16], got[16], got_pair[16];
+      float sum[16], got[16], got_pair[32];
       uint32_t x[16], w[16];
       for (int i = 0; i < 16; ++i) {
         sum[i] = AnyFloat(random);
@@ -79,6 +79,7 @@ TEST(DotLanes, AddTheUpperProductFirstAndFlushDenormals) {
         ASSERT_EQ(BitsOf(got[i]), BitsOf(want))
             << sum[i] << " " << std::hex << x[i] << " " << w[i];
         ASSERT_EQ(BitsOf(got_pair[i]), BitsOf(want_pair));
+        ASSERT_EQ(BitsOf(got_pair[16 + i]), BitsOf(want_pair));
       }
     }
   });

@@ -272,7 +272,7 @@ THIMBLE_DOT_INLINE void MultiplyColumns(const uint32_t* tiles,
       const Words x = LoadWords(tiles + k * kLanes);
       THIMBLE_DOT_UNROLL
       for (int o = 0; o < 4; ++o) {
-        acc[k][o] = Dot(acc[k][o], x, SetPair(weights + k * kLanes + o));
+        acc[k][o] = DotPair(acc[k][o], x, weights + k * kLanes + o);
       }
     }
     tiles += 4 * kLanes;

@@ -32,85 +32,104 @@ using Operands = testing::WinogradOperands;
 
 // Every width; planes of one strip and of several; different numbers of
 // channels and outputs, of which some do not divide evenly into groups and
-// chunks; the shapes of WRN-28-2 and of wrn-10-1.
-const Case kCases[] = {
-    {ThreeByThree(16, 32, 32, 16), 1}, {ThreeByThree(16, 8, 8, 32), 10},
-    {ThreeByThree(40, 4, 16, 48), 2},  {ThreeByThree(24, 16, 32, 16), 2},
-    {ThreeByThree(16, 24, 8, 80), 3},  {ThreeByThree(32, 32, 32, 32), 1},
-    {ThreeByThree(64, 16, 16, 64), 1}, {ThreeByThree(128, 8, 8, 128), 2}};
+// chunks.
+const Case kSmallCases[] = {{ThreeByThree(16, 32, 32, 16), 1},
+                            {ThreeByThree(16, 8, 8, 32), 10},
+                            {ThreeByThree(40, 4, 16, 48), 2},
+                            {ThreeByThree(24, 16, 32, 16), 2},
+                            {ThreeByThree(16, 24, 8, 80), 3}};
+// Those of WRN-28-2.
+const Case kWideCases[] = {{ThreeByThree(32, 32, 32, 32), 1},
+                           {ThreeByThree(64, 16, 16, 64), 1},
+                           {ThreeByThree(128, 8, 8, 128), 2}};
 
-TEST(DotWinograd, ForwardIsTheModelToTheBit) {
-  for (const Case& c : kCases) {
-    Operands o(c);
-    const Conv2dShape& s = c.shape;
-    for (const int prologue : {0, 1, 2}) {
-      const Conv2dInput input = o.Input(prologue);
-      const std::vector<float> want =
-          dot::ModelSums(PassOf(s, true), c.images, input, o.w.tensor());
-      testing::ForEachDotForm([&] {
-        for (const int threads : {1, 2, 3}) {
-          const TestContext context(threads, Conv2dForwardWorkspace(s));
-          StoredTensor y(DType::kBF16, o.y.size());
-          Conv2dForward(s, c.images, input, o.w.tensor(), {.to = y.tensor()},
-                        *context);
-          ExpectBits(y, want,
-                     std::to_string(s.in_channels) + " channels, prologue " +
-                         std::to_string(prologue));
-        }
-      });
-    }
+void CheckForward(const Case& c) {
+  Operands o(c);
+  const Conv2dShape& s = c.shape;
+  for (const int prologue : {0, 1, 2}) {
+    const Conv2dInput input = o.Input(prologue);
+    const std::vector<float> want =
+        dot::ModelSums(PassOf(s, true), c.images, input, o.w.tensor());
+    testing::ForEachDotForm([&] {
+      for (const int threads : {1, 2, 3}) {
+        const TestContext context(threads, Conv2dForwardWorkspace(s));
+        StoredTensor y(DType::kBF16, o.y.size());
+        Conv2dForward(s, c.images, input, o.w.tensor(), {.to = y.tensor()},
+                      *context);
+        ExpectBits(y, want,
+                   std::to_string(s.in_channels) + " channels, prologue " +
+                       std::to_string(prologue));
+      }
+    });
   }
 }
 
+TEST(DotWinograd, ForwardIsTheModelToTheBit) {
+  for (const Case& c : kSmallCases) CheckForward(c);
+}
+TEST(DotWinograd, ForwardIsTheModelToTheBitInWideResNets) {
+  for (const Case& c : kWideCases) CheckForward(c);
+}
+
+void CheckGradInput(const Case& c) {
+  Operands o(c);
+  const Conv2dShape& s = c.shape;
+  if (s.in_channels % dot::kOutputBlock != 0) return;
+  const std::vector<float> want = dot::ModelSums(
+      PassOf(s, false), c.images, {.x = o.y.tensor()}, o.w.tensor());
+  testing::ForEachDotForm([&] {
+    for (const int threads : {1, 2, 3}) {
+      const TestContext context(threads, Conv2dGradInputWorkspace(s));
+      StoredTensor grad(DType::kBF16, o.x.size());
+      Conv2dGradInput(s, c.images, o.y.tensor(), o.w.tensor(),
+                      {.to = grad.tensor()}, *context);
+      ExpectBits(grad, want, std::to_string(s.in_channels) + " channels");
+    }
+  });
+}
+
 TEST(DotWinograd, GradientOfTheInputIsTheModelToTheBit) {
-  for (const Case& c : kCases) {
-    Operands o(c);
-    const Conv2dShape& s = c.shape;
-    if (s.in_channels % dot::kOutputBlock != 0) continue;
-    const std::vector<float> want = dot::ModelSums(
-        PassOf(s, false), c.images, {.x = o.y.tensor()}, o.w.tensor());
+  for (const Case& c : kSmallCases) CheckGradInput(c);
+}
+TEST(DotWinograd, GradientOfTheInputIsTheModelToTheBitInWideResNets) {
+  for (const Case& c : kWideCases) CheckGradInput(c);
+}
+
+void CheckGradWeight(const Case& c) {
+  Operands o(c);
+  const Conv2dShape& s = c.shape;
+  dot::WinogradWeightPass pass;
+  ASSERT_TRUE(dot::MakeWinogradWeightPass(
+      s, Conv2dGradWeightWorkspace(s).per_thread, pass));
+  for (const int prologue : {0, 2}) {
+    const Conv2dInput input = o.Input(prologue);
+    const std::vector<float> want =
+        dot::ModelWeightGrad(pass, c.images, input, o.y.tensor());
+    std::vector<float> sums = want;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      sums[i] += static_cast<float>(o.w.Get(i));
+    }
     testing::ForEachDotForm([&] {
       for (const int threads : {1, 2, 3}) {
-        const TestContext context(threads, Conv2dGradInputWorkspace(s));
-        StoredTensor grad(DType::kBF16, o.x.size());
-        Conv2dGradInput(s, c.images, o.y.tensor(), o.w.tensor(),
-                        {.to = grad.tensor()}, *context);
+        const TestContext context(threads, Conv2dGradWeightWorkspace(s));
+        StoredTensor grad(DType::kBF16, o.w.size());
+        Conv2dGradWeight(s, c.images, input, o.y.tensor(),
+                         {.to = grad.tensor()}, *context);
         ExpectBits(grad, want, std::to_string(s.in_channels) + " channels");
+        grad.CopyFrom(o.w);
+        Conv2dGradWeight(s, c.images, input, o.y.tensor(),
+                         {.to = grad.tensor(), .accumulate = true}, *context);
+        ExpectBits(grad, sums, "added");
       }
     });
   }
 }
 
 TEST(DotWinograd, GradientOfTheWeightsIsTheModelToTheBit) {
-  for (const Case& c : kCases) {
-    Operands o(c);
-    const Conv2dShape& s = c.shape;
-    dot::WinogradWeightPass pass;
-    ASSERT_TRUE(dot::MakeWinogradWeightPass(
-        s, Conv2dGradWeightWorkspace(s).per_thread, pass));
-    for (const int prologue : {0, 2}) {
-      const Conv2dInput input = o.Input(prologue);
-      const std::vector<float> want =
-          dot::ModelWeightGrad(pass, c.images, input, o.y.tensor());
-      std::vector<float> sums = want;
-      for (size_t i = 0; i < sums.size(); ++i) {
-        sums[i] += static_cast<float>(o.w.Get(i));
-      }
-      testing::ForEachDotForm([&] {
-        for (const int threads : {1, 2, 3}) {
-          const TestContext context(threads, Conv2dGradWeightWorkspace(s));
-          StoredTensor grad(DType::kBF16, o.w.size());
-          Conv2dGradWeight(s, c.images, input, o.y.tensor(),
-                           {.to = grad.tensor()}, *context);
-          ExpectBits(grad, want, std::to_string(s.in_channels) + " channels");
-          grad.CopyFrom(o.w);
-          Conv2dGradWeight(s, c.images, input, o.y.tensor(),
-                           {.to = grad.tensor(), .accumulate = true}, *context);
-          ExpectBits(grad, sums, "added");
-        }
-      });
-    }
-  }
+  for (const Case& c : kSmallCases) CheckGradWeight(c);
+}
+TEST(DotWinograd, GradientOfTheWeightsIsTheModelToTheBitInWideResNets) {
+  for (const Case& c : kWideCases) CheckGradWeight(c);
 }
 
 // Denormals are flushed on the way in, in between and on the way out: the model
@@ -160,8 +179,8 @@ double SquaresOf(const dot::WinogradPass& pass, const dot::Products* x,
 // reach and others do not. Both factors of a product are rounded, and so is the
 // result; errors of different products are independent. So much at most is the
 // mean square error of all outputs together; those of f32 are nothing beside.
-TEST(DotWinograd, ErrsByNoMoreThanItsRoundings) {
-  for (const Case& c : {kCases[5], kCases[6], kCases[7]}) {
+TEST(DotWinograd, ErrsByNoMoreThanItsRoundingsInWideResNets) {
+  for (const Case& c : kWideCases) {
     Operands o(c);
     const Conv2dShape& s = c.shape;
     const dot::WinogradPass pass = PassOf(s, true);
