@@ -100,8 +100,8 @@ int Main(int argc, char** argv) {
       "  thimble train cnn --data fashion-mnist --epochs 5 --out run1\n"
       "  thimble eval --from run1 --data fashion-mnist\n"
       "`thimble COMMAND --help` tells more. "
-      "THIMBLE_TARGET=sse4|avx2|avx512|neon "
-      "in\nthe environment forces a SIMD target; bits are the same per target "
+      "THIMBLE_TARGET=sse4|avx2|avx512|avx512bf16|neon\n"
+      "in the environment forces a SIMD target; bits are the same per target "
       "only.");
   try {
     app.parse(ArgumentsOf(argc, argv));

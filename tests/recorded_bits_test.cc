@@ -313,7 +313,8 @@ TEST_P(RecordedBits, AreGivenAgain) {
 
 INSTANTIATE_TEST_SUITE_P(Target, RecordedBits,
                          ::testing::Values(Target::kSse4, Target::kAvx2,
-                                           Target::kAvx3, Target::kNeon),
+                                           Target::kAvx3, Target::kNeon,
+                                           Target::kAvx3Bf16),
                          [](const auto& test) {
                            return std::string(kernels::TargetName(test.param));
                          });

@@ -52,7 +52,8 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   const Plan& plan() const;
-  // The SIMD target in use ("avx2"); bits are promised per target.
+  // The SIMD target in use ("avx2"; "avx2+dot" with THIMBLE_DOT=emulated); bits
+  // are promised per target.
   std::string_view target() const;
 
   // Sets parameters and statistics to their initial values (a function of the

@@ -13,17 +13,20 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/context.h"
+#include "kernels/dot/dot_form.h"
 #include "kernels/target.h"
 
 namespace thimble::kernels::testing {
 
 // Runs body() once for each supported target, or for the one that
-// THIMBLE_TARGET names, and fails when there is none.
+// THIMBLE_TARGET names, and fails when there is none. Without dot products,
+// which round what they multiply: dot/test_form.h is for these.
 template <typename F>
 void ForEachTarget(const F& body) {
   const Target before = ActiveTarget();  // stops at a name that is none
@@ -35,8 +38,10 @@ void ForEachTarget(const F& body) {
     ForceTarget(target);
     SCOPED_TRACE("target=" + std::string(TargetName(target)));
     ASSERT_EQ(ActiveTarget(), target);
+    ForceDotForm(DotForm::kNone);
     body();
   }
+  ForceDotForm(std::nullopt);
   ForceTarget(before);
 }
 

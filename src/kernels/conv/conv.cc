@@ -17,21 +17,22 @@
 #include "kernels/conv/winograd_run-inl.h"
 #include "kernels/conv/winograd_weight_grad-inl.h"
 #include "kernels/dot/direct.h"
+#include "kernels/dot/direct_weight.h"
 #include "kernels/dot/dot_form.h"
+#include "kernels/dot/winograd.h"
 #include "kernels/target.h"
 
 #if HWY_ONCE
 namespace thimble::kernels {
 namespace {
 
-conv::Pass TapPass(const Conv2dShape& shape, bool forward) {
-  return forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
-}
-
-// A thread's part of the scratch: the largest of the ways', since targets
-// differ in which they have.
-int64_t PassFloats(const Conv2dShape& shape, bool forward) {
-  int64_t floats = TapPass(shape, forward).Floats();
+// A thread's part is the largest of the ways', since targets differ in which
+// they have; sums over images are kept in the shared part.
+Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
+                        const Conv2dReduction& reduction) {
+  const conv::Pass pass =
+      forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
+  int64_t floats = pass.Floats();
   conv::GroupedPass grouped;
   if (conv::MakeGroupedPass(shape, forward, grouped)) {
     floats = std::max(floats, grouped.Floats());
@@ -40,17 +41,9 @@ int64_t PassFloats(const Conv2dShape& shape, bool forward) {
   if (conv::MakeWinogradPass(shape, forward, winograd)) {
     floats = std::max(floats, winograd.Floats());
   }
-  return floats;
-}
-
-// Sums over images are kept in the shared part.
-Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
-                        const Conv2dReduction& reduction) {
   Workspace workspace{.per_thread =
-                          static_cast<size_t>(PassFloats(shape, forward)) *
-                          sizeof(float)};
+                          static_cast<size_t>(floats) * sizeof(float)};
   if (reduction.reducing) {
-    const conv::Pass pass = TapPass(shape, forward);
     const int64_t chunk = conv::ChunkImages(pass.out_height * pass.out_width);
     workspace.shared =
         static_cast<size_t>(conv::CeilDiv(reduction.images, chunk) *
@@ -65,13 +58,35 @@ void CheckResidual(const conv::Sink& sink) {
            sink.residual.dtype() == sink.to.dtype());
 }
 
+// By dot products, if they are on and the shape and types have a way.
+bool RunDots(const Conv2dShape& shape, bool forward, int64_t images,
+             const Conv2dInput& input, const ConstTensor& weights,
+             const conv::Sink& sink, const KernelContext& context) {
+  if (ActiveDotForm() == DotForm::kNone) return false;
+  const size_t bytes = PassWorkspace(shape, forward, {}).per_thread;
+  const dot::RowWriter write = THIMBLE_DISPATCH(WriteRow).Get();
+  return dot::RunWinograd(shape, forward, bytes, images, input, weights, sink,
+                          write, context) ||
+         dot::RunDirect(shape, forward, bytes, images, input, weights, sink,
+                        write, context);
+}
+
+bool RunWeightDots(const Conv2dShape& shape, int64_t images,
+                   const Conv2dInput& x, const ConstTensor& grad_y,
+                   const Conv2dGradWeightTarget& grad_w,
+                   const KernelContext& context) {
+  if (ActiveDotForm() == DotForm::kNone) return false;
+  const size_t bytes = Conv2dGradWeightWorkspace(shape).per_thread;
+  return dot::RunWinogradWeightGrad(shape, bytes, images, x, grad_y, grad_w,
+                                    THIMBLE_DISPATCH(StoreWeights).Get(),
+                                    context) ||
+         dot::RunDirectWeight(shape, bytes, images, x, grad_y, grad_w, context);
+}
+
 void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const ConstTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
-  if (ActiveDotForm() != DotForm::kNone &&
-      dot::RunDirect(shape, forward, PassFloats(shape, forward), images, input,
-                     weights, sink, THIMBLE_DISPATCH(WriteRow).Get(),
-                     context)) {
+  if (RunDots(shape, forward, images, input, weights, sink, context)) {
     return;
   }
   conv::WinogradPass winograd;
@@ -86,8 +101,9 @@ void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
           .Get()(grouped, images, input, weights, sink, context)) {
     return;
   }
-  THIMBLE_DISPATCH(RunTaps).Get()(TapPass(shape, forward), images, input,
-                                  weights, sink, context);
+  const conv::Pass pass =
+      forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
+  THIMBLE_DISPATCH(RunTaps).Get()(pass, images, input, weights, sink, context);
 }
 
 }  // namespace
@@ -182,6 +198,9 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
+  if (RunWeightDots(shape, images, x, grad_y, grad_w, context)) {
+    return;
+  }
   conv::WinogradWeightPass winograd;
   if (conv::MakeWinogradWeightPass(shape, winograd) &&
       THIMBLE_DISPATCH(RunWinogradWeightGrad)

@@ -32,7 +32,7 @@ struct DirectCall {
   const Conv2dInput& input;
   const uint16_t* weights;
   const conv::Sink& sink;
-  WriteRowFunction write_row;
+  RowWriter write_row;
 };
 
 // A thread's scratch, and the tile that it works on: rows [first_row, first_row
@@ -184,16 +184,16 @@ DirectBuild ActiveBuild() {
 }  // namespace
 
 // Threads share units, or, with sums over images, chunks of them.
-bool RunDirect(const Conv2dShape& shape, bool forward, int64_t words,
+bool RunDirect(const Conv2dShape& shape, bool forward, size_t bytes,
                int64_t images, const Conv2dInput& input,
                const ConstTensor& weights, const conv::Sink& sink,
-               WriteRowFunction write_row, const KernelContext& context) {
+               RowWriter write_row, const KernelContext& context) {
   if (input.x.dtype() != DType::kBF16 || weights.dtype() != DType::kBF16 ||
       sink.to.dtype() != DType::kBF16) {
     return false;
   }
   DirectPass pass;
-  if (!MakeDirectPass(shape, forward, words, pass)) return false;
+  if (!MakeDirectPass(shape, forward, bytes, pass)) return false;
   const DirectCall call{pass,  ActiveBuild(),
                         input, static_cast<const uint16_t*>(weights.data()),
                         sink,  write_row};
@@ -210,8 +210,8 @@ bool RunDirect(const Conv2dShape& shape, bool forward, int64_t words,
 
 #else
 
-bool RunDirect(const Conv2dShape&, bool, int64_t, int64_t, const Conv2dInput&,
-               const ConstTensor&, const conv::Sink&, WriteRowFunction,
+bool RunDirect(const Conv2dShape&, bool, size_t, int64_t, const Conv2dInput&,
+               const ConstTensor&, const conv::Sink&, RowWriter,
                const KernelContext&) {
   return false;  // no other CPU has dot products
 }

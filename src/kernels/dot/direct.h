@@ -24,6 +24,7 @@
 #include "kernels/conv/conv.h"
 #include "kernels/conv/operand.h"
 #include "kernels/conv/tile.h"
+#include "kernels/dot/winograd.h"
 
 namespace thimble::kernels::dot {
 
@@ -125,23 +126,28 @@ struct DirectPass {
     return conv::RoundUp(4 * planes.block_rows * planes.cols, kVector) +
            2 * kVector;
   }
-  int64_t Words() const {
-    return tap_words() + line_words() + tile_words() + weight_words() +
-           sum_words() + row_words() + conv::PartialFloats(outputs);
+  size_t Bytes() const {
+    return sizeof(uint32_t) *
+           static_cast<size_t>(tap_words() + line_words() + tile_words() +
+                               weight_words() + sum_words() + row_words() +
+                               conv::PartialFloats(outputs));
   }
 };
 
-// Rows and images of a tile, within so many words. Of the heights that fit,
-// those with the fewest vectors of positions in all; of these, the fewest
-// tiles. Where images are small, several are in a tile.
-inline bool SetTiles(int64_t words, DirectPass& pass) {
+// Rows and images of a tile, within so many bytes. Of the heights that fit,
+// those with the fewest register tiles in all; of these, the fewest tiles.
+// Where images are small, several are in a tile.
+inline bool SetTiles(size_t bytes, DirectPass& pass) {
   Planes& planes = pass.planes;
+  const auto vectors_of = [&](int64_t rows) {
+    return conv::RoundUp(pass.image_vectors(rows), kTileVectors);
+  };
   int64_t least = 0, best = 0;
   for (int64_t rows = planes.rows; rows >= 1; --rows) {
     planes.block_rows = rows;
-    if (pass.Words() > words) continue;
-    const int64_t vectors = planes.rows / rows * pass.image_vectors(rows) +
-                            pass.image_vectors(planes.rows % rows);
+    if (pass.Bytes() > bytes) continue;
+    const int64_t vectors =
+        planes.rows / rows * vectors_of(rows) + vectors_of(planes.rows % rows);
     if (best != 0 && vectors >= least) continue;
     least = vectors;
     best = rows;
@@ -152,7 +158,7 @@ inline bool SetTiles(int64_t words, DirectPass& pass) {
   while (best == planes.rows && pass.vectors() < kGoodVectors &&
          pass.images < kMostImages && chunk % (2 * pass.images) == 0) {
     pass.images *= 2;
-    if (pass.Words() <= words) continue;
+    if (pass.Bytes() <= bytes) continue;
     pass.images /= 2;
     break;
   }
@@ -176,8 +182,8 @@ inline Reach GradReach(int64_t kernel, int64_t stride, int64_t padding) {
   return reach;
 }
 
-// False where the stride is another one, or `words` of scratch are not enough.
-inline bool MakeDirectPass(const Conv2dShape& s, bool forward, int64_t words,
+// False where the stride is another one, or `bytes` of scratch are not enough.
+inline bool MakeDirectPass(const Conv2dShape& s, bool forward, size_t bytes,
                            DirectPass& pass) {
   if (s.stride > 2) return false;
   pass.shape = s;
@@ -207,7 +213,7 @@ inline bool MakeDirectPass(const Conv2dShape& s, bool forward, int64_t words,
   }
   pass.block = std::min((pass.phases == 1 ? 2 : 1) * kTileOutputs,
                         conv::RoundUp(pass.outputs, kTileOutputs));
-  return SetTiles(words, pass);
+  return SetTiles(bytes, pass);
 }
 
 struct DirectTap {
@@ -240,17 +246,12 @@ inline int64_t ListTaps(const DirectPass& pass, int64_t a, int64_t b,
   return count;
 }
 
-// conv/rows-inl.h's WriteRow, for the target in use.
-using WriteRowFunction = void (*)(const conv::Sink& sink, int64_t channel,
-                                  int64_t offset, int64_t n, float* values,
-                                  conv::Partial* partial);
-
 // Forward pass or gradient of the input, if all tensors are bf16 and the shape
-// has this way within so many words of scratch per thread; else false.
+// has this way in `bytes` of scratch per thread; else false.
 // REQUIRES: dot products are on.
-bool RunDirect(const Conv2dShape& shape, bool forward, int64_t words,
+bool RunDirect(const Conv2dShape& shape, bool forward, size_t bytes,
                int64_t images, const Conv2dInput& input,
                const ConstTensor& weights, const conv::Sink& sink,
-               WriteRowFunction write_row, const KernelContext& context);
+               RowWriter write_row, const KernelContext& context);
 
 }  // namespace thimble::kernels::dot

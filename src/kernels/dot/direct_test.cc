@@ -14,7 +14,7 @@
 #include "kernels/conv/test_fused.h"
 #include "kernels/dot/direct_reference.h"
 #include "kernels/dot/test_cases.h"
-#include "kernels/dot/test_forms.h"
+#include "kernels/dot/test_form.h"
 #include "kernels/norm/norm.h"
 #include "kernels/stored_tensor.h"
 
@@ -37,13 +37,10 @@ constexpr DType kBF16 = DType::kBF16;
 
 // Whether the scratch that is planned is enough for dot products.
 bool IsTaken(const Conv2dShape& s) {
-  const auto words = [](const Workspace& workspace) {
-    return static_cast<int64_t>(workspace.per_thread / sizeof(float));
-  };
   dot::DirectPass forward, grad;
-  return dot::MakeDirectPass(s, true, words(Conv2dForwardWorkspace(s)),
+  return dot::MakeDirectPass(s, true, Conv2dForwardWorkspace(s).per_thread,
                              forward) &&
-         dot::MakeDirectPass(s, false, words(Conv2dGradInputWorkspace(s)),
+         dot::MakeDirectPass(s, false, Conv2dGradInputWorkspace(s).per_thread,
                              grad);
 }
 
@@ -285,15 +282,8 @@ TEST(DirectDots, GradientThroughTheNormIsThatOfWhatIsStored) {
 
 // Every shape that any model here has is taken within today's scratch.
 TEST(DirectDots, TilesFitIntoTheScratchOfOtherWays) {
-  const Conv2dShape kShapes[] = {
-      {16, 32, 32, 32, 3, 3, 1, 1},     {32, 32, 32, 64, 3, 3, 2, 1},
-      {64, 16, 16, 128, 3, 3, 2, 1},    {16, 32, 32, 32, 1, 1, 1, 0},
-      {64, 16, 16, 128, 1, 1, 2, 0},    {640, 8, 8, 640, 3, 3, 1, 1},
-      {512, 7, 7, 512, 3, 3, 1, 1},     {2048, 7, 7, 512, 1, 1, 1, 0},
-      {1024, 14, 14, 2048, 1, 1, 2, 0}, {256, 56, 56, 512, 1, 1, 2, 0},
-      {64, 56, 56, 64, 3, 3, 1, 1},     {128, 56, 56, 128, 3, 3, 2, 1}};
-  for (const Conv2dShape& s : kShapes) {
-    EXPECT_TRUE(IsTaken(s)) << "shape " << (&s - kShapes);
+  for (const Conv2dShape& s : testing::kModelShapes) {
+    EXPECT_TRUE(IsTaken(s)) << "shape " << (&s - testing::kModelShapes);
   }
 }
 

@@ -35,7 +35,7 @@ THIMBLE_DOT_INLINE Words LoadLowHalves(const uint16_t* from) {
 }
 
 // low | high << 16. REQUIRES: the upper halves of `low` are zero.
-THIMBLE_DOT_INLINE Words ZipHalves(Words low, Words high) {
+THIMBLE_DOT_INLINE Words JoinHalves(Words low, Words high) {
 #if THIMBLE_DOT_IS_AVX2
   return {_mm256_or_si256(low.low, _mm256_slli_epi32(high.low, 16)),
           _mm256_or_si256(low.high, _mm256_slli_epi32(high.high, 16))};
@@ -61,7 +61,7 @@ THIMBLE_DOT_INLINE Words ZipLines(const uint16_t* low, const uint16_t* high,
   if (n == 0) return ZeroWords();
   const Words first = LoadFirstLowHalves(low, n);
   if (high == nullptr) return first;
-  return ZipHalves(first, LoadFirstLowHalves(high, n));
+  return JoinHalves(first, LoadFirstLowHalves(high, n));
 }
 
 // Words of the first n of 32 elements.

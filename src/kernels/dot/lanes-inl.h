@@ -9,12 +9,18 @@
 //   SetPair(p)                 every lane is the pair at p
 //   LoadHalves(p, q)     LoadQuarters(p, q, r, s)     from 32 bytes at each, or
 //   StoreHalves(v, p, q) StoreQuarters(v, p, q, r, s) 16
+//   LoadNineWords(p)           nothing is read past them; zeros for the rest
 //   Add Sub Mul FusedMulAdd(a, b, c) = a * b + c rounded once
-//   ZeroIfNegative(v)          a NaN stays
+//   ZeroIfNegative(v) ZeroIfBelow(v, bound)    a NaN stays
+//   And(v, mask)               bit by bit
 //   Even(w) Odd(w)             the lower, the upper of each pair, in f32
 //   Dot(sum, x, w)             dot_form.h says what it is
+//   DotPair(sum, x, p)         the same with SetPair(p), in one instruction
 //   Round(low, high)           32 bf16, those of `low` first
 //   Zip(low, high)             pairs (low, high), rounded
+//   ZipHalves(even, odd)       the same of lanes (i, i + 8), i < 8: first of
+//                              `even`, then of `odd`, then of `even` for i + 1
+//   StoreInterleaved(even, odd, p, q)  16 floats at p and at q
 //   FromBefore<kRow>(v)        lane i is lane i - 1, and zero where a row of
 //   FromBehind<kRow>(v)        kRow lanes begins (i + 1, ends); 16, 8 or 4
 //   Transpose16(r)             of 16x16 lanes

@@ -61,6 +61,12 @@ THIMBLE_DOT_INLINE Words LoadWords(const void* from) {
 THIMBLE_DOT_INLINE void Store(Words v, void* to) {
   StoreHalves(v, to, static_cast<std::byte*>(to) + 32);
 }
+THIMBLE_DOT_INLINE Words LoadNineWords(const void* from) {
+  int32_t last;
+  std::memcpy(&last, static_cast<const std::byte*>(from) + 32, sizeof last);
+  return {_mm256_loadu_si256(static_cast<const __m256i*>(from)),
+          _mm256_zextsi128_si256(_mm_cvtsi32_si128(last))};
+}
 THIMBLE_DOT_INLINE __m256i TwoQuarters(const void* low, const void* high) {
   return _mm256_inserti128_si256(
       _mm256_castsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(low))),
@@ -93,11 +99,19 @@ THIMBLE_DOT_INLINE Floats FusedMulAdd(Floats a, Floats b, Floats c) {
   return {_mm256_fmadd_ps(a.low, b.low, c.low),
           _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
-THIMBLE_DOT_INLINE __m256 HalfIfNotNegative(__m256 v) {
-  return _mm256_andnot_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ), v);
+THIMBLE_DOT_INLINE __m256 HalfIfNotBelow(__m256 v, __m256 bound) {
+  return _mm256_andnot_ps(_mm256_cmp_ps(v, bound, _CMP_LT_OQ), v);
+}
+THIMBLE_DOT_INLINE Floats ZeroIfBelow(Floats v, Floats bound) {
+  return {HalfIfNotBelow(v.low, bound.low), HalfIfNotBelow(v.high, bound.high)};
 }
 THIMBLE_DOT_INLINE Floats ZeroIfNegative(Floats v) {
-  return {HalfIfNotNegative(v.low), HalfIfNotNegative(v.high)};
+  return ZeroIfBelow(v, ZeroFloats());
+}
+THIMBLE_DOT_INLINE Floats And(Floats v, Words mask) {
+  const Words w = WordsOf(v);
+  return FloatsOf(
+      {_mm256_and_si256(w.low, mask.low), _mm256_and_si256(w.high, mask.high)});
 }
 
 THIMBLE_DOT_INLINE Floats Even(Words v) {
@@ -113,6 +127,9 @@ THIMBLE_DOT_INLINE Floats Odd(Words v) {
 THIMBLE_DOT_INLINE Floats Dot(Floats sum, Words x, Words w) {
   const Floats first = FusedMulAdd(Odd(x), Odd(w), sum);
   return FusedMulAdd(Even(x), Even(w), first);
+}
+THIMBLE_DOT_INLINE Floats DotPair(Floats sum, Words x, const uint32_t* pair) {
+  return Dot(sum, x, SetPair(pair));
 }
 
 // The upper half of each lane is the value in bf16.
@@ -146,6 +163,35 @@ THIMBLE_DOT_INLINE __m256i ZippedHalf(__m256 low, __m256 high) {
 }
 THIMBLE_DOT_INLINE Words Zip(Floats low, Floats high) {
   return {ZippedHalf(low.low, high.low), ZippedHalf(low.high, high.high)};
+}
+
+THIMBLE_DOT_INLINE Words ZipHalves(Floats even, Floats odd) {
+  const __m256i e = PackedHalf(even), o = PackedHalf(odd);
+  const __m128i e0 = _mm256_castsi256_si128(e);
+  const __m128i e1 = _mm256_extracti128_si256(e, 1);
+  const __m128i o0 = _mm256_castsi256_si128(o);
+  const __m128i o1 = _mm256_extracti128_si256(o, 1);
+  const __m128i e_low = _mm_unpacklo_epi16(e0, e1);
+  const __m128i e_high = _mm_unpackhi_epi16(e0, e1);
+  const __m128i o_low = _mm_unpacklo_epi16(o0, o1);
+  const __m128i o_high = _mm_unpackhi_epi16(o0, o1);
+  return {_mm256_set_m128i(_mm_unpackhi_epi32(e_low, o_low),
+                           _mm_unpacklo_epi32(e_low, o_low)),
+          _mm256_set_m128i(_mm_unpackhi_epi32(e_high, o_high),
+                           _mm_unpacklo_epi32(e_high, o_high))};
+}
+
+THIMBLE_DOT_INLINE void StoreInterleavedHalf(__m256 even, __m256 odd,
+                                             float* to) {
+  const __m256 a = _mm256_unpacklo_ps(even, odd);
+  const __m256 b = _mm256_unpackhi_ps(even, odd);
+  _mm256_storeu_ps(to, _mm256_permute2f128_ps(a, b, 0x20));
+  _mm256_storeu_ps(to + 8, _mm256_permute2f128_ps(a, b, 0x31));
+}
+THIMBLE_DOT_INLINE void StoreInterleaved(Floats even, Floats odd, float* low,
+                                         float* high) {
+  StoreInterleavedHalf(even.low, odd.low, low);
+  StoreInterleavedHalf(even.high, odd.high, high);
 }
 
 // Eight lanes whose neighbours in front (behind) are the lanes of `before`

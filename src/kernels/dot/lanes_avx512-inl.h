@@ -39,6 +39,9 @@ THIMBLE_DOT_INLINE void StoreHalves(Words v, void* low, void* high) {
   _mm256_storeu_si256(static_cast<__m256i*>(high),
                       _mm512_extracti64x4_epi64(v, 1));
 }
+THIMBLE_DOT_INLINE Words LoadNineWords(const void* from) {
+  return _mm512_maskz_loadu_epi32(0x1FF, from);
+}
 THIMBLE_DOT_INLINE Words LoadQuarters(const void* q0, const void* q1,
                                       const void* q2, const void* q3) {
   Words v =
@@ -76,6 +79,14 @@ THIMBLE_DOT_INLINE Floats ZeroIfNegative(Floats v) {
   return _mm512_mask_mov_ps(v, negative, _mm512_setzero_ps());
 }
 
+THIMBLE_DOT_INLINE Floats ZeroIfBelow(Floats v, Floats bound) {
+  const __mmask16 below = _mm512_cmp_ps_mask(v, bound, _CMP_LT_OQ);
+  return _mm512_mask_mov_ps(v, below, _mm512_setzero_ps());
+}
+THIMBLE_DOT_INLINE Floats And(Floats v, Words mask) {
+  return FloatsOf(_mm512_and_si512(WordsOf(v), mask));
+}
+
 THIMBLE_DOT_INLINE Floats Even(Words v) {
   return FloatsOf(_mm512_slli_epi32(v, 16));
 }
@@ -88,6 +99,11 @@ THIMBLE_DOT_INLINE Floats Odd(Words v) {
 THIMBLE_DOT_INLINE Floats Dot(Floats sum, Words x, Words w) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x),
                           reinterpret_cast<__m512bh>(w));
+}
+// The compiler would load the pair into a register first.
+THIMBLE_DOT_INLINE Floats DotPair(Floats sum, Words x, const uint32_t* pair) {
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(x), "m"(*pair));
+  return sum;
 }
 THIMBLE_DOT_INLINE Words Round(Floats low, Floats high) {
   return reinterpret_cast<Words>(_mm512_cvtne2ps_pbh(high, low));
@@ -104,6 +120,9 @@ THIMBLE_DOT_INLINE Words Zip(Floats low, Floats high) {
 THIMBLE_DOT_INLINE Floats Dot(Floats sum, Words x, Words w) {
   const Floats first = FusedMulAdd(Odd(x), Odd(w), sum);
   return FusedMulAdd(Even(x), Even(w), first);
+}
+THIMBLE_DOT_INLINE Floats DotPair(Floats sum, Words x, const uint32_t* pair) {
+  return Dot(sum, x, SetPair(pair));
 }
 // The upper half of each lane is the value in bf16.
 THIMBLE_DOT_INLINE Words RoundedBits(Floats v) {
@@ -134,6 +153,23 @@ THIMBLE_DOT_INLINE Words Zip(Floats low, Floats high) {
 }
 
 #endif
+
+THIMBLE_DOT_INLINE Words ZipHalves(Floats even, Floats odd) {
+  alignas(64) static constexpr uint16_t kOrder[32] = {
+      0, 8,  16, 24, 1, 9,  17, 25, 2, 10, 18, 26, 3, 11, 19, 27,
+      4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31};
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kOrder), Round(even, odd));
+}
+
+THIMBLE_DOT_INLINE void StoreInterleaved(Floats even, Floats odd, float* low,
+                                         float* high) {
+  alignas(64) static constexpr uint32_t kLow[16] = {0, 16, 1, 17, 2, 18, 3, 19,
+                                                    4, 20, 5, 21, 6, 22, 7, 23};
+  const Words order = _mm512_load_si512(kLow);
+  const Words above = _mm512_add_epi32(order, SetWords(8));
+  _mm512_storeu_ps(low, _mm512_permutex2var_ps(even, order, odd));
+  _mm512_storeu_ps(high, _mm512_permutex2var_ps(even, above, odd));
+}
 
 template <int kRow>
 THIMBLE_DOT_INLINE Floats FromBefore(Floats v) {

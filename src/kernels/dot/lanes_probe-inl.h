@@ -15,13 +15,17 @@ inline void ProbeDot(const float* sum, const uint32_t* x, const uint32_t* w,
 inline void ProbePairDot(const float* sum, const uint32_t* x,
                          const uint32_t* pair, float* to) {
   const FlushDenormals flush;
-  Store(Dot(LoadFloats(sum), LoadWords(x), SetPair(pair)), to);
+  const Floats by_words = Dot(LoadFloats(sum), LoadWords(x), SetPair(pair));
+  const Floats by_pair = DotPair(LoadFloats(sum), LoadWords(x), pair);
+  Store(by_words, to);
+  Store(by_pair, to + 16);
 }
 inline void ProbeRound(const float* low, const float* high, uint16_t* packed,
-                       uint16_t* zipped) {
+                       uint16_t* zipped, uint16_t* halves) {
   const FlushDenormals flush;
   Store(Round(LoadFloats(low), LoadFloats(high)), packed);
   Store(Zip(LoadFloats(low), LoadFloats(high)), zipped);
+  Store(ZipHalves(LoadFloats(low), LoadFloats(high)), halves);
 }
 inline void ProbeHalves(const uint32_t* words, float* even, float* odd) {
   Store(Even(LoadWords(words)), even);
@@ -38,6 +42,9 @@ inline void ProbeMoves(const float* v, float (*to)[16]) {
   Store(FromBehind<4>(from), to[5]);
   Store(ZeroIfNegative(from), to[6]);
   Store(FusedMulAdd(from, from, SetFloats(-1.0f)), to[7]);
+  Store(ZeroIfBelow(from, SetFloats(4.0f)), to[8]);
+  Store(And(from, SetWords(0x80000000u)), to[9]);
+  StoreInterleaved(from, SetFloats(0.5f), to[10], to[11]);
 }
 // Pieces of 32 and 16 bytes in reverse order, by loads and by stores.
 inline void ProbePieces(const uint32_t* from, uint32_t (*to)[16]) {
@@ -45,6 +52,7 @@ inline void ProbePieces(const uint32_t* from, uint32_t (*to)[16]) {
   StoreHalves(LoadWords(from), to[1] + 8, to[1]);
   Store(LoadQuarters(from + 12, from + 8, from + 4, from), to[2]);
   StoreQuarters(LoadWords(from), to[3] + 12, to[3] + 8, to[3] + 4, to[3]);
+  Store(LoadNineWords(from + 7), to[4]);
 }
 // 16 vectors; eight.
 inline void ProbeTransposes(uint32_t (*words)[16], uint32_t (*pairs)[16]) {

@@ -14,8 +14,7 @@
 
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/reference.h"
-#include "kernels/target.h"
-#include "kernels/testing.h"
+#include "kernels/dot/test_form.h"
 
 #if defined(__x86_64__)
 #define THIMBLE_DOT_INCLUDE "kernels/dot/lanes_probe-inl.h"
@@ -33,23 +32,6 @@ float FloatOf(uint32_t bits) {
   float v;
   std::memcpy(&v, &bits, sizeof v);
   return v;
-}
-
-// Runs body() for every build; the builds of this CPU are active in turn.
-template <typename F>
-void ForEachBuild(const F& body) {
-  testing::ForEachTarget([&] {
-    for (const DotForm form : {DotForm::kNative, DotForm::kEmulated}) {
-      if (!IsSupported(form)) continue;
-      if (form == DotForm::kNative && ActiveTarget() != Target::kAvx3Bf16)
-        continue;
-      ForceDotForm(form);
-      SCOPED_TRACE("build=" +
-                   std::to_string(static_cast<int>(ActiveDotBuild())));
-      body();
-    }
-  });
-  ForceDotForm(std::nullopt);
 }
 
 // Values of every kind: usual ones, tiny, huge, denormal, zeros.
@@ -77,11 +59,11 @@ uint32_t AnyPair(std::mt19937& random) {
 
 TEST(DotLanes, AddTheUpperProductFirstAndFlushDenormals) {
   std::mt19937 random(1);
-  ForEachBuild([&] {
+  testing::ForEachDotForm([&] {
     const auto dot = THIMBLE_DOT_TABLE(ProbeDot).Get();
     const auto pair_dot = THIMBLE_DOT_TABLE(ProbePairDot).Get();
     for (int round = 0; round < 20000; ++round) {
-      float sum[16], got[16], got_pair[16];
+      float sum[16], got[16], got_pair[32];
       uint32_t x[16], w[16];
       for (int i = 0; i < 16; ++i) {
         sum[i] = AnyFloat(random);
@@ -97,6 +79,7 @@ TEST(DotLanes, AddTheUpperProductFirstAndFlushDenormals) {
         ASSERT_EQ(BitsOf(got[i]), BitsOf(want))
             << sum[i] << " " << std::hex << x[i] << " " << w[i];
         ASSERT_EQ(BitsOf(got_pair[i]), BitsOf(want_pair));
+        ASSERT_EQ(BitsOf(got_pair[16 + i]), BitsOf(want_pair));
       }
     }
   });
@@ -109,7 +92,7 @@ TEST(DotLanes, KnowWhichProductIsAddedFirst) {
   const uint32_t one = BitsOf(1.0f) >> 16;
   const uint32_t tiny = BitsOf(half_place) >> 16;
   const uint32_t huge = BitsOf(std::ldexp(1.0f, 30)) & 0xFFFF0000u;
-  ForEachBuild([&] {
+  testing::ForEachDotForm([&] {
     const auto dot = THIMBLE_DOT_TABLE(ProbeDot).Get();
     float sum[16], got[16];
     uint32_t x[16], w[16];
@@ -144,7 +127,7 @@ TEST(DotLanes, RoundToNearestEven) {
       -std::numeric_limits<float>::denorm_min(),
       FloatOf(0x7F800001u),  // NaN with nothing in the upper half
       FloatOf(0xFFFFFFFFu)};
-  ForEachBuild([&] {
+  testing::ForEachDotForm([&] {
     const auto round = THIMBLE_DOT_TABLE(ProbeRound).Get();
     for (size_t n = 0; n < 20000; ++n) {
       float low[16], high[16];
@@ -152,13 +135,16 @@ TEST(DotLanes, RoundToNearestEven) {
         low[i] = n == 0 ? edges[i % edges.size()] : AnyFloat(random);
         high[i] = n == 0 ? edges[(i + 5) % edges.size()] : AnyFloat(random);
       }
-      uint16_t packed[32], zipped[32];
-      round(low, high, packed, zipped);
+      uint16_t packed[32], zipped[32], halves[32];
+      round(low, high, packed, zipped, halves);
       for (size_t i = 0; i < 16; ++i) {
         ASSERT_EQ(packed[i], dot::Bf16Of(low[i])) << low[i];
         ASSERT_EQ(packed[16 + i], dot::Bf16Of(high[i])) << high[i];
         ASSERT_EQ(zipped[2 * i], dot::Bf16Of(low[i])) << low[i];
         ASSERT_EQ(zipped[2 * i + 1], dot::Bf16Of(high[i])) << high[i];
+        const size_t place = i % 8 * 4 + i / 8;
+        ASSERT_EQ(halves[place], packed[i]) << i;
+        ASSERT_EQ(halves[place + 2], packed[16 + i]) << i;
       }
     }
   });
@@ -166,7 +152,7 @@ TEST(DotLanes, RoundToNearestEven) {
 
 TEST(DotLanes, SplitPairs) {
   std::mt19937 random(3);
-  ForEachBuild([&] {
+  testing::ForEachDotForm([&] {
     uint32_t words[16];
     for (uint32_t& word : words) word = AnyPair(random);
     float even[16], odd[16];
@@ -179,8 +165,8 @@ TEST(DotLanes, SplitPairs) {
 }
 
 TEST(DotLanes, MoveWithinRows) {
-  ForEachBuild([&] {
-    float from[16], to[8][16];
+  testing::ForEachDotForm([&] {
+    float from[16], to[12][16];
     for (int i = 0; i < 16; ++i) {
       from[i] = static_cast<float>(i + 1) * (i % 3 == 0 ? -1.0f : 1.0f);
     }
@@ -198,6 +184,10 @@ TEST(DotLanes, MoveWithinRows) {
     }
     for (int i = 0; i < 16; ++i) {
       EXPECT_TRUE(same(to[6][i], from[i] < 0.0f ? 0.0f : from[i]));
+      EXPECT_TRUE(same(to[8][i], from[i] < 4.0f ? 0.0f : from[i]));
+      EXPECT_EQ(BitsOf(to[9][i]), BitsOf(from[i]) & 0x80000000u);
+      EXPECT_TRUE(same(to[10 + i / 8][i % 8 * 2], from[i]));
+      EXPECT_EQ(to[10 + i / 8][i % 8 * 2 + 1], 0.5f);
       if (i == 7) continue;
       EXPECT_EQ(to[7][i], std::fma(from[i], from[i], -1.0f));
     }
@@ -205,8 +195,8 @@ TEST(DotLanes, MoveWithinRows) {
 }
 
 TEST(DotLanes, LoadAndStorePieces) {
-  ForEachBuild([&] {
-    uint32_t from[16], to[4][16];
+  testing::ForEachDotForm([&] {
+    uint32_t from[16], to[5][16];
     for (uint32_t i = 0; i < 16; ++i) from[i] = i * 0x01010101u;
     THIMBLE_DOT_TABLE(ProbePieces).Get()(from, to);
     for (uint32_t i = 0; i < 16; ++i) {
@@ -214,12 +204,13 @@ TEST(DotLanes, LoadAndStorePieces) {
       EXPECT_EQ(to[1][i], from[(i + 8) % 16]);
       EXPECT_EQ(to[2][i], from[12 - i / 4 * 4 + i % 4]);
       EXPECT_EQ(to[3][i], from[12 - i / 4 * 4 + i % 4]);
+      EXPECT_EQ(to[4][i], i < 9 ? from[i + 7] : 0u);
     }
   });
 }
 
 TEST(DotLanes, Transpose) {
-  ForEachBuild([&] {
+  testing::ForEachDotForm([&] {
     uint32_t words[16][16], pairs[8][16];
     for (uint32_t i = 0; i < 256; ++i) words[i / 16][i % 16] = i;
     for (uint32_t i = 0; i < 128; ++i) pairs[i / 16][i % 16] = i;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/dot/product_reference.h"
-#include "kernels/dot/test_forms.h"
+#include "kernels/dot/test_form.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/stored_tensor.h"
 #include "kernels/testing.h"

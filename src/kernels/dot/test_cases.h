@@ -27,6 +27,15 @@ inline const FusedCase kDirectCases[] = {
     {{66, 16, 18, 9, 3, 3, 1, 1}, 1}, {{34, 20, 36, 10, 3, 3, 2, 1}, 1},
 };
 
+// Of residual nets for small and for large images.
+inline const Conv2dShape kModelShapes[] = {
+    {16, 32, 32, 32, 3, 3, 1, 1},     {32, 32, 32, 64, 3, 3, 2, 1},
+    {64, 16, 16, 128, 3, 3, 2, 1},    {16, 32, 32, 32, 1, 1, 1, 0},
+    {64, 16, 16, 128, 1, 1, 2, 0},    {640, 8, 8, 640, 3, 3, 1, 1},
+    {512, 7, 7, 512, 3, 3, 1, 1},     {2048, 7, 7, 512, 1, 1, 1, 0},
+    {1024, 14, 14, 2048, 1, 1, 2, 0}, {256, 56, 56, 512, 1, 1, 2, 0},
+    {64, 56, 56, 64, 3, 3, 1, 1},     {128, 56, 56, 128, 3, 3, 2, 1}};
+
 inline void ExpectBytes(const std::vector<uint8_t>& got,
                         const std::vector<uint8_t>& want) {
   ASSERT_EQ(got.size(), want.size());

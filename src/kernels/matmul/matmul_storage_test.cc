@@ -10,7 +10,6 @@
 #include <iterator>
 #include <vector>
 
-#include "kernels/dot/dot_form.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/reference.h"
 #include "kernels/stored_tensor.h"
@@ -199,12 +198,6 @@ void CopyAsF32(StoredTensor& from, StoredTensor& to) {
   }
 }
 
-// Dot products of pairs round otherwise; dot_product_test has their oracle.
-bool IsMultipliedInPairs(const LinearStorage& storage) {
-  return ActiveDotForm() != DotForm::kNone && storage.a == kBF16 &&
-         storage.b == kBF16 && storage.to != kF16;
-}
-
 // They give the same sums: the rounding of these is exactly what a narrow
 // target holds.
 void CheckAgainstF32(StoredCall& call) {
@@ -221,7 +214,6 @@ void CheckAgainstF32(StoredCall& call) {
         to == kF16 ? reference::kF16Format : reference::kBF16Format, value);
   };
   ForEachTarget([&] {
-    if (IsMultipliedInPairs(call.storage)) return;
     for (const bool with_addend : {false, true}) {
       const TestContext wide(2, call.kernel.workspace(call.c.shape, {}));
       const TestContext context(2, call.workspace());
