@@ -43,10 +43,17 @@ void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
                  "The same for weights alone (default: --precision)")
       ->type_name(kTypes)
       ->check(CheckFloatType);
-  app.add_option("--gradients", flags.gradients,
-                 "The same for weights' gradients alone (default: --precision)")
-      ->type_name(kTypes)
-      ->check(CheckFloatType);
+  app.add_option(
+         "--gradients", flags.gradients,
+         "The same for weights' gradients alone (default: --precision); "
+         "or u8: blocks of 64 bytes with a scale, rounded "
+         "stochastically; or none: they are not stored, but added to "
+         "the momentum as they are made")
+      ->type_name("f32|f16|bf16|u8|none")
+      ->check([](const std::string& text) {
+        return text == "u8" || text == "none" ? std::string()
+                                              : CheckFloatType(text);
+      });
   app.add_option("--activations", flags.activations,
                  "The same for activations and their gradients alone (default: "
                  "--precision)")
@@ -84,8 +91,12 @@ void AddOptimizerFlags(CLI::App& app, PlanFlags& flags) {
   AddDecimal(app, "--weight-decay", flags.sgd.weight_decay, kNotNegative,
              "L2 penalty on all parameters (default 5e-4)");
   app.add_flag_callback(
-      "--no-nesterov", [&flags] { flags.sgd.nesterov = false; },
+      "--no-nesterov", [&flags] { flags.nesterov = false; },
       "Plain momentum instead of Nesterov's form of SGD's step");
+  app.add_flag_callback(
+      "--nesterov", [&flags] { flags.nesterov = true; },
+      "Nesterov's form (default, but for --gradients none with --microbatch or "
+      "--allow microbatch, which have no gradient to make it from)");
   AddDecimal(app, "--beta1", flags.adam.beta1, kShare,
              "How much of Adam's first moment stays, in [0, 1) (default 0.9)");
   AddDecimal(app, "--beta2", flags.adam.beta2, kShare,
@@ -114,7 +125,12 @@ std::shared_ptr<const Optimizer> MakeOptimizer(const PlanFlags& flags,
     return Adam(adam);
   }
   SgdOptions sgd = flags.sgd;
-  if (sgd.momentum == 0.0f) sgd.nesterov = false;
+  const bool in_parts =
+      flags.allow_microbatch ||
+      (flags.microbatch > 0 && flags.microbatch < flags.batch);
+  sgd.nesterov =
+      flags.nesterov.value_or(precision.keeps_gradients || !in_parts) &&
+      sgd.momentum > 0.0f;
   sgd.rounding = rounding;
   sgd.state = state;
   return Sgd(sgd);
@@ -304,8 +320,13 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   PlanOptions options;
   options.precision = {
       .parameters = FloatType(flags.parameters, flags.precision),
-      .gradients = FloatType(flags.gradients, flags.precision),
-      .activations = FloatType(flags.activations, flags.precision)};
+      .activations = FloatType(flags.activations, flags.precision),
+      .keeps_gradients = flags.gradients != "none"};
+  if (flags.gradients == "u8") {
+    options.precision.gradients = U8InBlocks();
+  } else if (options.precision.keeps_gradients) {
+    options.precision.gradients = FloatType(flags.gradients, flags.precision);
+  }
   options.optimizer = MakeOptimizer(flags, options.precision);
   options.threads = ThreadsOrDefault(flags.threads);
   options.budget = budget;

@@ -92,5 +92,14 @@ TEST(Allocations, NoneBetweenStep2And50InMicrobatchesAndGroups) {
                     .two_pass = true});
 }
 
+TEST(Allocations, NoneBetweenStep2And50WithGradientsInBlocksOrNowhere) {
+  PlanOptions options = {.microbatch = 2};
+  options.precision.gradients = U8InBlocks();
+  CheckAllocations("wrn-10-1", "synthetic-cifar", 4, options);
+  options.precision = {.keeps_gradients = false};
+  CheckAllocations("wrn-10-1", "synthetic-cifar", 4, options);
+  CheckAllocations("lstm-1-16-28", "synthetic", 4, options);
+}
+
 }  // namespace
 }  // namespace thimble
