@@ -176,11 +176,10 @@ uint32_t SgdFoldGrad::Mutates() const {
   return own | (of_maker << Own());
 }
 
+// Of the gradient alone: the work of an update is not part of a step's.
 int64_t SgdFoldGrad::Flops(std::span<const ValueSpec> inputs,
                            std::span<const ValueSpec> outputs) const {
-  return part_.maker->Flops(MakerInputs(inputs),
-                            MakerOutputs(inputs, outputs)) +
-         (whole_ ? 6 : 4) * inputs[0].kept();
+  return part_.maker->Flops(MakerInputs(inputs), MakerOutputs(inputs, outputs));
 }
 
 int64_t SgdFoldGrad::RecomputeFlops(std::span<const ValueSpec> inputs,
