@@ -11,6 +11,7 @@
 #include "thimble/session.h"
 #include "thimble/size.h"
 #include "thimble/target_class.h"
+#include "training_options.h"
 
 namespace thimble::cli {
 namespace {
@@ -22,114 +23,6 @@ std::string ModelList() {
             std::string(m.what);
   }
   return text;
-}
-
-std::string CheckFloatType(const std::string& text) {
-  if (text.empty()) return CheckNotEmpty(text);
-  const auto dtype = ParseFloatType(text);
-  return dtype.ok() ? std::string() : dtype.status().message();
-}
-
-// REQUIRES: CheckFloatType is content.
-DType FloatType(const std::string& text, DType otherwise) {
-  return text.empty() ? otherwise : *ParseFloatType(text);
-}
-
-// `dtype` but for the roles that have an option of their own.
-Precision PrecisionOf(const PlanFlags& flags, DType dtype) {
-  return {.parameters = FloatType(flags.parameters, dtype),
-          .gradients = FloatType(flags.gradients, dtype),
-          .activations = FloatType(flags.activations, dtype)};
-}
-
-void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
-  constexpr const char* kTypes = "f32|f16|bf16";
-  app.add_option("--precision", flags.precision,
-                 "What tensors are stored in (default f32, unless --allow lets "
-                 "--budget choose). Arithmetic is f32 in any case; biases, "
-                 "batch norms' parameters and statistics "
-                 "are f32 always")
-      ->type_name(kTypes)
-      ->check(CheckFloatType);
-  app.add_option("--parameters", flags.parameters,
-                 "The same for weights alone (default: --precision)")
-      ->type_name(kTypes)
-      ->check(CheckFloatType);
-  app.add_option("--gradients", flags.gradients,
-                 "The same for weights' gradients alone (default: --precision)")
-      ->type_name(kTypes)
-      ->check(CheckFloatType);
-  app.add_option("--activations", flags.activations,
-                 "The same for activations and their gradients alone (default: "
-                 "--precision)")
-      ->type_name(kTypes)
-      ->check(CheckFloatType);
-  app.add_option("--optimizer-state", flags.state,
-                 "The same for what the optimizer keeps of each weight, or u8: "
-                 "blocks of 64 bytes with a scale, rounded stochastically "
-                 "(default: as the weight is)")
-      ->type_name("f32|f16|bf16|u8")
-      ->check([](const std::string& text) {
-        return text == "u8" ? std::string() : CheckFloatType(text);
-      });
-  app.add_option("--rounding", flags.rounding,
-                 "How an update rounds weights and state of 16 bits: nearest; "
-                 "stochastic, up or down by chance, from the seed; feedback, "
-                 "to nearest, and what was lost is handed on to the momentum "
-                 "(default: stochastic for bf16 weights, else nearest)")
-      ->type_name("MODE")
-      ->check([](const std::string& text) {
-        if (text.empty()) return CheckNotEmpty(text);
-        const auto rounding = ParseRounding(text);
-        return rounding.ok() ? std::string() : rounding.status().message();
-      });
-}
-
-void AddOptimizerFlags(CLI::App& app, PlanFlags& flags) {
-  app.add_option("--optimizer", flags.optimizer,
-                 "sgd (default), adam, or adamw, whose weight decay is not "
-                 "part of the gradient")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
-  AddDecimal(app, "--momentum", flags.sgd.momentum, kShare,
-             "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
-  AddDecimal(app, "--weight-decay", flags.sgd.weight_decay, kNotNegative,
-             "L2 penalty on all parameters (default 5e-4)");
-  app.add_flag_callback(
-      "--no-nesterov", [&flags] { flags.sgd.nesterov = false; },
-      "Plain momentum instead of Nesterov's form of SGD's step");
-  AddDecimal(app, "--beta1", flags.adam.beta1, kShare,
-             "How much of Adam's first moment stays, in [0, 1) (default 0.9)");
-  AddDecimal(app, "--beta2", flags.adam.beta2, kShare,
-             "Of its second moment (default 0.999)");
-}
-
-// REQUIRES: the flags were checked as they were read.
-std::shared_ptr<const Optimizer> MakeOptimizer(const PlanFlags& flags,
-                                               const Precision& precision) {
-  Rounding rounding = precision.parameters == DType::kBF16
-                          ? Rounding::kStochastic
-                          : Rounding::kNearest;
-  if (!flags.rounding.empty()) rounding = *ParseRounding(flags.rounding);
-  std::optional<Storage> state;
-  if (flags.state == "u8") {
-    state = U8InBlocks();
-  } else if (!flags.state.empty()) {
-    state = *ParseFloatType(flags.state);
-  }
-  if (flags.optimizer != "sgd") {
-    AdamOptions adam = flags.adam;
-    adam.weight_decay = static_cast<double>(flags.sgd.weight_decay);
-    adam.decoupled = flags.optimizer == "adamw";
-    adam.rounding = rounding;
-    adam.state = state;
-    return Adam(adam);
-  }
-  SgdOptions sgd = flags.sgd;
-  if (sgd.momentum == 0.0f) sgd.nesterov = false;
-  sgd.rounding = rounding;
-  sgd.state = state;
-  return Sgd(sgd);
 }
 
 std::vector<std::string> SplitAtCommas(const std::string& text) {

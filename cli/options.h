@@ -39,7 +39,9 @@ struct PlanFlags {
   bool sharing = true;
   bool fuse = true;
   std::string optimizer = "sgd";
-  SgdOptions sgd{.momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true};
+  SgdOptions sgd{.momentum = 0.9f, .weight_decay = 5e-4f};
+  // Unset: yes, where there is momentum and a gradient to make it from.
+  std::optional<bool> nesterov;
   AdamOptions adam{.weight_decay = 5e-4};
 };
 

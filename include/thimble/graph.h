@@ -73,6 +73,9 @@ struct Value {
   Role role = Role::kActivation;
   Init init;
   OpId producer;  // invalid for inputs and everything that outlives a step
+  // Where it is rounded by chance when it is written (blocks): the stream of
+  // its random numbers.
+  uint32_t stream = 0;
 };
 
 struct Op {
@@ -110,6 +113,7 @@ class Graph {
   void SetStorage(ValueId id, const Storage& storage) {
     values_[id.i].spec.storage = storage;
   }
+  void SetStream(ValueId id, uint32_t stream) { values_[id.i].stream = stream; }
 
   std::span<const Value> values() const { return values_; }
   std::span<const Op> ops() const { return ops_; }

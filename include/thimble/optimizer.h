@@ -41,6 +41,31 @@ class Optimizer {
   // numbers from those of the others.
   virtual std::shared_ptr<const OpDef> UpdateOp(uint32_t position) const = 0;
 
+  // ---- Without gradients of weights (Precision::keeps_gradients)
+
+  // Why a weight cannot be updated without a gradient of its own, if it cannot.
+  // `in_one_part`: the gradient of a step is made by one op at once. By
+  // default it cannot.
+  virtual Status CheckFold(bool in_one_part) const;
+
+  // Part `part` of `parts` of a step's microbatch that a weight's gradient is
+  // made in: output `output` of an op like `maker`.
+  struct FoldPart {
+    std::shared_ptr<const OpDef> maker;
+    uint32_t output;
+    uint32_t position;  // of the parameter, as for UpdateOp
+    uint32_t part, parts;
+  };
+  // The op that stands in for the maker. Its inputs are the parameter and its
+  // state, which it changes where they lie, then the maker's (without the sum
+  // so far of that output, if it has one); its outputs are the maker's others.
+  // If it changes the parameter, all that reads it must run before.
+  // REQUIRES: CheckFold is content.
+  virtual std::shared_ptr<const OpDef> FoldOp(const FoldPart& part) const;
+  // The op of the update phase, of parameter and state; null where FoldOp has
+  // done all.
+  virtual std::shared_ptr<const OpDef> ApplyOp(uint32_t position) const;
+
   // Name and value of every setting that decides bits, but for rounding and the
   // state's storage where they are the default. Checkpoints hold them: a run is
   // resumed with the same settings only.

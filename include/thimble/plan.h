@@ -194,6 +194,10 @@ class Plan {
   // several: what each of them adds to, for the update to read.
   bool IsCarried(ValueId v) const { return parts_.carried[v.i]; }
 
+  // Whether the microbatch phase changes parameters: there are no gradients of
+  // weights, and the optimizer needs each at once (Optimizer::FoldOp).
+  bool UpdatesInBackward() const;
+
   // All of it, for tests that make a broken copy.
   const PlanParts& parts() const { return parts_; }
 

@@ -12,16 +12,24 @@
 
 #include "thimble/dtype.h"
 #include "thimble/status.h"
+#include "thimble/storage.h"
 
 namespace thimble {
 
 struct Precision {
   // Each f32, f16 or bf16.
   DType parameters = DType::kF32;
-  DType gradients = DType::kF32;    // of parameters
+  // Of parameters. Also U8InBlocks(), which is rounded stochastically.
+  Storage gradients = DType::kF32;
   DType activations = DType::kF32;  // and their gradients
+  // false: gradients of weights are not stored at all. Each is added to the
+  // optimizer's state as it is made, which not every optimizer can do
+  // (Optimizer::CheckFold).
+  bool keeps_gradients = true;
 
-  static Precision All(DType dtype) { return {dtype, dtype, dtype}; }
+  static Precision All(DType dtype) {
+    return {.parameters = dtype, .gradients = dtype, .activations = dtype};
+  }
 
   bool is_f32() const { return *this == Precision(); }
   // An error that says what to change where one is no such type.

@@ -77,6 +77,10 @@ class Session {
     return Elements<T>(FeedNamed(plan().evaluate_ends(), name));
   }
 
+  // The rate of the next step and of the one after, for a plan that
+  // UpdatesInBackward, before its Differentiate. Update is given the same.
+  void BeginStep(float learning_rate, float next_learning_rate);
+
   // Forward and backward on what was put there, of which `parts` says how much
   // that is along each axis. The part that is first in its step overwrites the
   // gradients, the others add to them; after the last one they are those of the
@@ -95,7 +99,9 @@ class Session {
   }
   // From the next part on, the loss's gradient is multiplied by `scale`, a
   // power of two, which Update takes out again. Also has Update skip a step in
-  // which a parameter's gradient was infinite or no number.
+  // which a parameter's gradient was infinite or no number. Where gradients of
+  // weights are not kept, what was folded before that was found stays: the
+  // velocities then, or weights, are not as before such a step.
   void ScaleLoss(float scale);
   // Applies the gradients and commits running statistics, or does neither. An
   // optimizer may want to know the rate of the step after this one.

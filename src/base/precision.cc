@@ -13,21 +13,29 @@ bool IsFloatType(DType dtype) {
 }  // namespace
 
 Status Precision::Check() const {
-  for (const DType dtype : {parameters, gradients, activations}) {
-    if (IsFloatType(dtype)) continue;
-    return Status::Usage(
-        fmt::format("Precision takes f32, f16 or bf16 for each role, got {}",
-                    DTypeName(dtype)));
+  const auto refuse = [](const Storage& storage) {
+    return Status::Usage(fmt::format(
+        "Precision takes f32, f16 or bf16 for each role, and bytes in blocks "
+        "of 64 for gradients, got {}",
+        storage.ToString()));
+  };
+  for (const DType dtype : {parameters, activations}) {
+    if (!IsFloatType(dtype)) return refuse(dtype);
   }
-  return Status::Ok();
+  const bool is_plain = gradients == Storage(gradients.dtype);
+  if (gradients == U8InBlocks() || (is_plain && IsFloatType(gradients.dtype))) {
+    return Status::Ok();
+  }
+  return refuse(gradients);
 }
 
 std::string Precision::ToString() const {
-  if (parameters == gradients && parameters == activations) {
+  if (keeps_gradients && gradients == parameters && parameters == activations) {
     return DTypeName(parameters);
   }
   return fmt::format("parameters {}, gradients {}, activations {}",
-                     DTypeName(parameters), DTypeName(gradients),
+                     DTypeName(parameters),
+                     keeps_gradients ? DTypeName(gradients.dtype) : "none",
                      DTypeName(activations));
 }
 

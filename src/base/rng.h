@@ -93,5 +93,10 @@ inline constexpr uint32_t kHoldOutStream = kOrderStream + 2;
 constexpr uint32_t UpdateStream(uint32_t position) {
   return 0x80000000u + 4 * position;
 }
+// What a gradient in blocks rounds by chance, counted from 0 in the order in
+// which the ops of a program make them. REQUIRES: number < 2^29.
+constexpr uint32_t GradientStream(uint32_t number) {
+  return 0xC0000000u + number;
+}
 
 }  // namespace thimble

@@ -45,7 +45,7 @@ AxisId Graph::AddAxis(std::string name, int64_t capacity) {
 
 ValueId Graph::AddValue(std::string name, const ValueSpec& spec, Role role,
                         Init init) {
-  values_.push_back({std::move(name), spec, role, init, OpId{}});
+  values_.push_back({std::move(name), spec, role, init, OpId{}, 0});
   return ValueId{static_cast<uint32_t>(values_.size() - 1)};
 }
 

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "kernels/elementwise/elementwise.h"
 #include "ops/bound_op.h"
+#include "ops/gradient_out.h"
 #include "ops/groups.h"
 #include "ops/storage.h"
 
@@ -11,7 +12,7 @@ namespace thimble::ops {
 
 Result<std::vector<ValueSpec>> Accumulate::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad"}));
+  TH_RETURN_IF_ERROR(CheckGradient("grad", inputs[0]));
   ValueSpec sum = inputs[0];
   if (group_images_ > 0) {
     sum.shape = {inputs[0].shape[1]};
@@ -21,6 +22,11 @@ Result<std::vector<ValueSpec>> Accumulate::Infer(
 
 void Accumulate::Run(const BoundOp& c, const RunContext& run) const {
   const int64_t elements = c.out_spec(0).shape.elements();
+  if (InPieces(c.out_spec(0))) {
+    const GradientOut sum(c, 0, run);
+    kernels::HandOver(elements, c.In(0), sum, c.kernel);
+    return;
+  }
   const bool groups = group_images_ > 0;
   const int64_t images = groups ? run.PartOf(axis_).count : 1;
   ForGroups(groups ? group_images_ : 1, images, [&](const Group& g) {

@@ -5,6 +5,7 @@
 // for each run; an op keeps nothing.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,6 +13,7 @@
 #include "base/check.h"
 #include "graph/op.h"
 #include "kernels/context.h"
+#include "kernels/grad_sink/grad_sink.h"
 #include "kernels/tensor.h"
 
 namespace thimble {
@@ -25,10 +27,16 @@ struct RunContext {
   uint64_t step = 0;
   // Not the first microbatch of the step: carried outputs are added to.
   bool accumulate = false;
+  // Raised by what finds that a sum which would change state is not finite,
+  // and leaves the state alone then. Null: nobody asks.
+  std::atomic<bool>* overflow = nullptr;
   float learning_rate = 0.0f;
   float loss_scale = 1.0f;  // what the loss's gradient is multiplied by
   // Whether the executor is to say if a parameter's gradient is not finite.
   bool look_at_gradients = false;
+  // What it has said of the microbatches before. Once it is false, state is
+  // left as it is.
+  bool is_finite_so_far = true;
   // What an update multiplies gradients with before it uses them.
   float gradient_scale = 1.0f;
   // The rate of the step that follows, for rounding errors that are handed on
@@ -48,8 +56,11 @@ struct RunContext {
 };
 
 struct BoundValue {
-  const ValueSpec* spec;
-  std::byte* data;
+  const ValueSpec* spec = nullptr;
+  std::byte* data = nullptr;
+  uint32_t stream = 0;  // see Value
+  // Of a gradient that is not stored: what takes it instead.
+  const kernels::GradFold* fold = nullptr;
 
   // In the storage type that the plan says. Of blocks, only those of
   // U8InBlocks() have kernels.

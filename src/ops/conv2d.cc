@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "ops/bound_op.h"
 #include "ops/conv_geometry.h"
+#include "ops/gradient_out.h"
 #include "ops/storage.h"
 
 namespace thimble::ops {
@@ -93,8 +94,8 @@ int64_t Conv2dGradWeight::Flops(std::span<const ValueSpec> inputs,
 }
 
 Workspace Conv2dGradWeight::Scratch(std::span<const ValueSpec>,
-                                    std::span<const ValueSpec>) const {
-  return kernels::Conv2dGradWeightWorkspace(shape_);
+                                    std::span<const ValueSpec> outputs) const {
+  return GradWeightWorkspace(shape_, outputs[0]);
 }
 
 void Conv2d::Run(const BoundOp& c, const RunContext& run) const {
@@ -109,9 +110,9 @@ void Conv2dGradInput::Run(const BoundOp& c, const RunContext& run) const {
 }
 
 void Conv2dGradWeight::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::Conv2dGradWeight(
-      shape_, run.Rows(c.in_spec(kX)), {.x = c.In(kX)}, c.In(kGradY),
-      {.to = c.Out(0), .accumulate = c.Adds(0, run)}, c.kernel);
+  const GradientOut grad_w(c, 0, run);
+  kernels::Conv2dGradWeight(shape_, run.Rows(c.in_spec(kX)), {.x = c.In(kX)},
+                            c.In(kGradY), grad_w.ForConv(), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "ops/batch_norm.h"
 #include "ops/bound_op.h"
+#include "ops/gradient_out.h"
 #include "ops/groups.h"
 #include "ops/storage.h"
 
@@ -88,9 +89,10 @@ int64_t ImageConvGradWeight::RecomputeFlops(std::span<const ValueSpec> inputs,
   return kPrologueFlops * inputs[kImages].shape.elements();
 }
 
-Workspace ImageConvGradWeight::Scratch(std::span<const ValueSpec> inputs,
-                                       std::span<const ValueSpec>) const {
-  return kernels::Conv2dGradWeightWorkspace(ShapeOf(inputs[kImages]));
+Workspace ImageConvGradWeight::Scratch(
+    std::span<const ValueSpec> inputs,
+    std::span<const ValueSpec> outputs) const {
+  return GradWeightWorkspace(ShapeOf(inputs[kImages]), outputs[0]);
 }
 
 void ImageConv::Run(const BoundOp& c, const RunContext& run) const {
@@ -115,10 +117,11 @@ void ImageConv::Run(const BoundOp& c, const RunContext& run) const {
 
 void ImageConvGradWeight::Run(const BoundOp& c, const RunContext& run) const {
   const auto shape = ShapeOf(c.in_spec(kImages));
+  const GradientOut grad_w(c, 0, run);
   kernels::Conv2dGradWeight(
       shape, run.Rows(c.in_spec(kImages)),
       {.x = c.In(kImages), .scale = scale().data(), .shift = shift().data()},
-      c.In(kGradY), {.to = c.Out(0), .accumulate = c.Adds(0, run)}, c.kernel);
+      c.In(kGradY), grad_w.ForConv(), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "ops/bound_op.h"
+#include "ops/gradient_out.h"
 #include "ops/storage.h"
 
 namespace thimble::ops {
@@ -93,9 +94,9 @@ int64_t LinearGradWeight::Flops(std::span<const ValueSpec> inputs,
 
 Workspace LinearGradWeight::Scratch(std::span<const ValueSpec> inputs,
                                     std::span<const ValueSpec> outputs) const {
-  return kernels::LinearGradWeightWorkspace(
+  return GradWeightWorkspace(
       LinearShapeOf(outputs[0]),
-      LinearStorageOf(inputs[kX], inputs[kGradY], outputs[0]));
+      LinearStorageOf(inputs[kX], inputs[kGradY], outputs[0]), outputs[0]);
 }
 
 void Linear::Run(const BoundOp& c, const RunContext& run) const {
@@ -110,11 +111,10 @@ void LinearGradInput::Run(const BoundOp& c, const RunContext& run) const {
 }
 
 void LinearGradWeight::Run(const BoundOp& c, const RunContext& run) const {
-  kernels::LinearTarget grad_w{c.Out(0)};
-  if (c.Adds(0, run)) grad_w.addend = c.Out(0);
+  const GradientOut grad_w(c, 0, run);
   kernels::LinearGradWeight(LinearShapeOf(c.out_spec(0)),
                             run.Rows(c.in_spec(kX)), c.In(kX), c.In(kGradY),
-                            grad_w, c.kernel);
+                            grad_w.ForLinear(), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -9,6 +9,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/matmul/matmul.h"
 #include "ops/bound_op.h"
+#include "ops/gradient_out.h"
 #include "ops/linear.h"
 #include "ops/storage.h"
 
@@ -131,9 +132,12 @@ Result<std::vector<ValueSpec>> LstmGatesGradWeight::Infer(
   const std::span<const ValueSpec> sums = inputs.subspan(first_sum());
   TH_RETURN_IF_ERROR(
       CheckFloats(inputs.first(first_sum()), {"x", "grad_z", "h"}));
-  TH_RETURN_IF_ERROR(CheckFloats(
-      sums,
-      {"sum of grad_w_x", Vector("sum of grad_bias"), "sum of grad_w_h"}));
+  static constexpr std::string_view kSums[] = {
+      "sum of grad_w_x", "sum of grad_bias", "sum of grad_w_h"};
+  for (size_t i = 0; i < sums.size(); ++i) {
+    TH_RETURN_IF_ERROR(i == 1 ? CheckStored(kSums[i], sums[i], DType::kF32)
+                              : CheckGradient(kSums[i], sums[i]));
+  }
   const int64_t gates = inputs[kGradZ].shape[1];
   std::vector<ValueSpec> outputs = {{{gates, inputs[kX].shape[1]}, DType::kF32},
                                     {{gates}, DType::kF32}};
@@ -163,9 +167,9 @@ Workspace LstmGatesGradWeight::Scratch(
     std::span<const ValueSpec> inputs,
     std::span<const ValueSpec> outputs) const {
   const auto product = [&](uint32_t in, size_t of) {
-    return kernels::LinearGradWeightWorkspace(
+    return GradWeightWorkspace(
         LinearShapeOf(outputs[of]),
-        LinearStorageOf(inputs[in], inputs[kGradZ], outputs[of]));
+        LinearStorageOf(inputs[in], inputs[kGradZ], outputs[of]), outputs[of]);
   };
   const Workspace x = product(kX, 0);
   return recurrent_ ? Larger(x, product(kH, 2)) : x;
@@ -185,19 +189,20 @@ void LstmGates::Run(const BoundOp& c, const RunContext& run) const {
 
 void LstmGatesGradWeight::Run(const BoundOp& c, const RunContext& run) const {
   const auto target = [&](size_t output) {
-    return kernels::LinearTarget{.to = c.Out(output),
-                                 .addend = c.InOrNone(first_sum() + output)};
+    return GradientOut(c, output, run, c.InOrNone(first_sum() + output), {});
   };
   const int64_t rows = run.Rows(c.in_spec(kX));
   const kernels::LinearShape x = LinearShapeOf(c.out_spec(0));
   const kernels::ConstTensor grad_z = c.In(kGradZ);
-  const kernels::LinearTarget grad_bias = target(1);
-  kernels::LinearGradWeight(x, rows, c.In(kX), grad_z, target(0), c.kernel);
-  kernels::BiasGrad(rows, x.out, 1, grad_z, grad_bias.addend, grad_bias.to,
-                    c.kernel);
+  const GradientOut of_x = target(0);
+  kernels::LinearGradWeight(x, rows, c.In(kX), grad_z, of_x.ForLinear(),
+                            c.kernel);
+  kernels::BiasGrad(rows, x.out, 1, grad_z, c.InOrNone(first_sum() + 1),
+                    c.Out(1), c.kernel);
   if (!recurrent()) return;
+  const GradientOut of_h = target(2);
   kernels::LinearGradWeight(LinearShapeOf(c.out_spec(2)), rows, c.In(kH),
-                            grad_z, target(2), c.kernel);
+                            grad_z, of_h.ForLinear(), c.kernel);
 }
 
 }  // namespace thimble::ops

@@ -7,6 +7,7 @@
 #include "kernels/norm/norm.h"
 #include "ops/batch_norm.h"
 #include "ops/bound_op.h"
+#include "ops/gradient_out.h"
 #include "ops/groups.h"
 #include "ops/norm_vectors.h"
 #include "ops/storage.h"
@@ -75,11 +76,11 @@ int64_t NormReluConvGradWeight::RecomputeFlops(
   return kPrologueFlops * inputs[kX].shape.elements();
 }
 
-Workspace NormReluConvGradWeight::Scratch(std::span<const ValueSpec> inputs,
-                                          std::span<const ValueSpec>) const {
-  return WithNormVectors(
-      kernels::Conv2dGradWeightWorkspace(ShapeOf(inputs[kX])),
-      inputs[kX].shape[1]);
+Workspace NormReluConvGradWeight::Scratch(
+    std::span<const ValueSpec> inputs,
+    std::span<const ValueSpec> outputs) const {
+  return WithNormVectors(GradWeightWorkspace(ShapeOf(inputs[kX]), outputs[0]),
+                         inputs[kX].shape[1]);
 }
 
 Result<std::vector<ValueSpec>> NormReluConvGradInput::Infer(
@@ -181,14 +182,15 @@ void NormReluConvGradWeight::Run(const BoundOp& c,
                          .variance = c.In(kVariance).f32() + of,
                          .gamma = c.In(kGamma).f32(),
                          .beta = c.In(kBeta).f32()});
+    const GradientOut grad_w(c, 0, run, kernels::ConstTensor::None(),
+                             {g.index, g.first});
     kernels::Conv2dGradWeight(
         shape, g.images,
         {.x = c.In(kX).From(FirstElement(c.in_spec(kX), g)),
          .scale = norm.scale,
          .shift = norm.shift,
          .relu = true},
-        c.In(kGradY).From(FirstElement(c.in_spec(kGradY), g)),
-        {.to = c.Out(0), .accumulate = g.index > 0 || c.Adds(0, run)},
+        c.In(kGradY).From(FirstElement(c.in_spec(kGradY), g)), grad_w.ForConv(),
         c.kernel);
   });
 }

@@ -52,6 +52,10 @@ Status CheckFloat(std::string_view what, const ValueSpec& spec) {
   return Refuse(what, "f32, f16 or bf16", spec, AdviceFor(spec));
 }
 
+Status CheckGradient(std::string_view what, const ValueSpec& spec) {
+  return spec.storage == U8InBlocks() ? Status::Ok() : CheckFloat(what, spec);
+}
+
 Status CheckFloats(std::span<const ValueSpec> inputs,
                    std::initializer_list<FloatInput> names) {
   TH_CHECK(inputs.size() <= names.size());

@@ -25,6 +25,9 @@ Status CheckStoredAsOneOf(std::string_view what, const ValueSpec& spec,
 // An error unless `spec` is stored as f32, f16 or bf16.
 Status CheckFloat(std::string_view what, const ValueSpec& spec);
 
+// The same for a parameter's gradient, which may be in blocks of bytes too.
+Status CheckGradient(std::string_view what, const ValueSpec& spec);
+
 // An input by its name: stored as any float type, or, if it is a vector with
 // one element per channel or feature, as f32.
 struct FloatInput {

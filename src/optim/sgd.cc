@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "kernels/update/update.h"
 #include "ops/bound_op.h"
+#include "optim/sgd_fold.h"
 #include "optim/state.h"
 
 namespace thimble {
@@ -54,6 +55,33 @@ class SgdOptimizer final : public Optimizer {
     return std::make_shared<SgdUpdate>(options_, position);
   }
 
+  // A velocity holds the sum of a step's gradients by itself. Nesterov's step
+  // needs them apart from it, and so all at once, as does a step without
+  // velocity.
+  Status CheckFold(bool in_one_part) const override {
+    if (in_one_part || !FoldsWhole()) return Status::Ok();
+    return NeedsGradients(
+        options_.nesterov
+            ? "Nesterov's step needs a weight's gradient at once, and here it "
+              "comes in several parts (microbatches, ghost batches or time "
+              "steps)"
+            : "there must be a momentum to add the parts of a weight's "
+              "gradient to (microbatches, ghost batches or time steps)",
+        options_.nesterov
+            ? "use plain momentum (SgdOptions::nesterov = false), or one "
+              "microbatch per step"
+            : "use SgdOptions::momentum > 0, or one microbatch per step");
+  }
+
+  std::shared_ptr<const OpDef> FoldOp(const FoldPart& part) const override {
+    return std::make_shared<SgdFoldGrad>(options_, part, FoldsWhole());
+  }
+
+  std::shared_ptr<const OpDef> ApplyOp(uint32_t position) const override {
+    if (FoldsWhole()) return nullptr;
+    return std::make_shared<SgdApply>(options_, position);
+  }
+
   std::map<std::string, std::string> Settings() const override {
     std::map<std::string, std::string> settings = {
         {"momentum", fmt::format("{}", options_.momentum)},
@@ -64,10 +92,26 @@ class SgdOptimizer final : public Optimizer {
   }
 
  private:
+  bool FoldsWhole() const {
+    return options_.nesterov || options_.momentum == 0.0f;
+  }
+
   SgdOptions options_;
 };
 
 }  // namespace
+
+kernels::SgdStep SgdStepOf(const SgdOptions& options, const RunContext& run,
+                           uint32_t stream) {
+  return {.learning_rate = run.learning_rate,
+          .momentum = options.momentum,
+          .weight_decay = options.weight_decay,
+          .nesterov = options.nesterov,
+          .gradient_scale = run.gradient_scale,
+          .next_learning_rate = run.next_learning_rate,
+          .rounding = options.rounding,
+          .random = {run.seed, run.step, stream}};
+}
 
 Result<std::vector<ValueSpec>> SgdUpdate::Infer(
     std::span<const ValueSpec> inputs) const {
@@ -82,14 +126,7 @@ void SgdUpdate::Run(const BoundOp& op, const RunContext& run) const {
                                        ? op.Mutable(kVelocity)
                                        : kernels::Tensor::None();
   kernels::SgdUpdate(op.in_spec(kParameter).shape.elements(),
-                     {.learning_rate = run.learning_rate,
-                      .momentum = options_.momentum,
-                      .weight_decay = options_.weight_decay,
-                      .nesterov = options_.nesterov,
-                      .gradient_scale = run.gradient_scale,
-                      .next_learning_rate = run.next_learning_rate,
-                      .rounding = options_.rounding,
-                      .random = {run.seed, run.step, UpdateStream(position_)}},
+                     SgdStepOf(options_, run, UpdateStream(position_)),
                      op.Mutable(kParameter), op.In(kGradient), velocity,
                      op.kernel);
 }

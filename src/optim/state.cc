@@ -39,6 +39,13 @@ Status CheckUpdateInputs(std::span<const ValueSpec> inputs,
   return Status::Ok();
 }
 
+Status NeedsGradients(std::string_view why, std::string_view advice) {
+  return Status::Usage(
+      fmt::format("without gradients of weights (Precision::keeps_gradients = "
+                  "false) {}; {}",
+                  why, advice));
+}
+
 Status CheckState(const std::optional<Storage>& state) {
   const auto possible = StateStorages();
   if (!state || std::ranges::find(possible, *state) != possible.end()) {

@@ -34,6 +34,9 @@ Status CheckUpdateInputs(std::span<const ValueSpec> inputs,
 
 Status CheckState(const std::optional<Storage>& state);
 
+// The error of an optimizer that cannot do without gradients of weights.
+Status NeedsGradients(std::string_view why, std::string_view advice);
+
 // Adds what is not the default.
 void AddSettings(Rounding rounding, const std::optional<Storage>& state,
                  std::map<std::string, std::string>& settings);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "planner/buffers.h"
+#include "planner/fold_gradients.h"
 #include "planner/fuse.h"
 #include "planner/lives.h"
 #include "planner/paper.h"
@@ -58,8 +59,10 @@ Program MakeProgram(const Model& whole, const PlanOptions& options,
                     int64_t microbatch) {
   const Rebatched model(whole, microbatch);
   const int64_t passes = whole.batch() / microbatch;
-  return options.fuse ? Differentiate(Fuse(*model), options, passes)
-                      : Differentiate(*model, options, passes);
+  Program program = options.fuse ? Differentiate(Fuse(*model), options, passes)
+                                 : Differentiate(*model, options, passes);
+  if (!options.training || options.precision.keeps_gradients) return program;
+  return FoldGradients(program, *options.optimizer);
 }
 
 Plan AssemblePlan(const Model& whole, const PlanOptions& options,

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "graph/ends.h"
 #include "graph/op.h"
 #include "ops/accumulate.h"
@@ -83,6 +84,9 @@ class ProgramEmitter final : public Emitter {
   void StoreAsPlanned(ValueId v) {
     const Value& value = program_.graph.value(v);
     program_.graph.SetStorage(v, StorageOf(value.spec, value.role, precision_));
+    if (value.spec.storage.blocks.has_value() && value.stream == 0) {
+      program_.graph.SetStream(v, GradientStream(streams_++));
+    }
   }
 
   Program& program_;
@@ -90,6 +94,7 @@ class ProgramEmitter final : public Emitter {
   int64_t groups_;
   Phase phase_ = Phase::kMicrobatch;
   OpOrigin origin_;
+  uint32_t streams_ = 0;  // of gradients in blocks, so far
   std::vector<std::pair<ValueId, ValueId>> commits_;
   std::vector<std::pair<ValueId, ValuePair>> moments_;
 };

@@ -42,6 +42,7 @@ OpId GraphCopy::AddOp(std::string name, std::shared_ptr<const OpDef> def,
     now_[outputs[k].i] = (*made)[k];
     made_.SetRole((*made)[k], source_.value(outputs[k]).role);
     made_.SetStorage((*made)[k], source_.value(outputs[k]).spec.storage);
+    made_.SetStream((*made)[k], source_.value(outputs[k]).stream);
   }
   return id;
 }

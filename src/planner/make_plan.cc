@@ -14,6 +14,7 @@
 #include "planner/batch_statistics.h"
 #include "planner/choices.h"
 #include "planner/choose.h"
+#include "planner/fold_gradients.h"
 #include "planner/recompute/strategy.h"
 #include "planner/refuse.h"
 #include "planner/trade_offs.h"
@@ -127,7 +128,9 @@ Result<PlanSearch> PlanSearch::Create(const Model& model,
   if (!status.ok()) return status;
   status = CheckMicrobatch(model, options);
   if (!status.ok()) return status;
+  TH_RETURN_IF_ERROR(planner::CheckGradients(model, options));
   PlanSearch search(std::make_unique<State>(model, options));
+  TH_RETURN_IF_ERROR(planner::CheckReadsBeforeUpdates(search.plan()));
 #ifndef NDEBUG
   TH_CHECK(ValidatePlan(search.plan()).ok());
 #endif

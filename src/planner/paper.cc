@@ -166,7 +166,9 @@ std::optional<PaperFigures> PaperAccounting(const Model& model,
       spec.storage = StorageOf(spec, role, precision);
       return static_cast<int64_t>(spec.bytes());
     };
-    paper.bytes.optimizer += bytes(Role::kGradient, options.precision);
+    if (options.precision.keeps_gradients || v.spec.shape.rank() < 2) {
+      paper.bytes.optimizer += bytes(Role::kGradient, options.precision);
+    }
     paper.bytes.model += bytes(Role::kParameter, options.precision);
     for (const Optimizer::State& state : options.optimizer->StateOf(spec)) {
       paper.bytes.optimizer += static_cast<int64_t>(state.spec.bytes());

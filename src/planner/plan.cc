@@ -44,6 +44,20 @@ const Op& Plan::peak_op() const {
   return parts_.graph.op(parts_.schedule[parts_.peak_time].op);
 }
 
+bool Plan::UpdatesInBackward() const {
+  for (const ScheduledOp& s : parts_.schedule) {
+    if (s.phase != Phase::kMicrobatch) continue;
+    const Op& op = parts_.graph.op(s.op);
+    for (uint32_t i = 0; i < op.inputs.size(); ++i) {
+      if (((op.def->Mutates() >> i) & 1) != 0 &&
+          parts_.graph.value(op.inputs[i]).role == Role::kParameter) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 const Buffer& Plan::BufferOf(ValueId v) const {
   return parts_.buffers[parts_.buffer_of[v.i]];
 }

@@ -31,7 +31,8 @@ class Simulation {
   explicit Simulation(const Plan& plan)
       : plan_(plan),
         intact_(plan.graph().values().size(), false),
-        for_update_(plan.graph().values().size(), false) {}
+        for_update_(plan.graph().values().size(), false),
+        updated_(plan.graph().values().size(), false) {}
 
   Status Run() {
     Status status = CheckAxes();
@@ -46,6 +47,7 @@ class Simulation {
     // Twice: what the second round reads of the first one's state must still be
     // there.
     for (int round = 0; round < 2; ++round) {
+      updated_.assign(updated_.size(), false);
       for (Phase phase :
            {Phase::kMicrobatch, Phase::kUpdate, Phase::kEvaluate}) {
         if (!plan_.options().training && phase != Phase::kEvaluate) continue;
@@ -191,16 +193,8 @@ class Simulation {
             op.name, plan_.graph().value(v).name));
       }
     }
-    for (uint32_t i = 0; i < op.inputs.size(); ++i) {
-      const Value& value = plan_.graph().value(op.inputs[i]);
-      if (((op.def->Mutates() >> i) & 1) != 0 &&
-          (value.producer.valid() || value.role == Role::kInput)) {
-        return Status::Failed(
-            fmt::format("op '{}' changes '{}', which is not "
-                        "state",
-                        op.name, value.name));
-      }
-    }
+    Status status = CheckChanges(s, op);
+    if (!status.ok()) return status;
     if (op.def->IsView()) {
       if (plan_.OffsetOf(op.inputs[0]) != plan_.OffsetOf(op.outputs[0])) {
         return Status::Failed(
@@ -209,7 +203,7 @@ class Simulation {
       intact_[op.outputs[0].i] = true;  // and so is the input still
       return Status::Ok();
     }
-    Status status = CheckOverlaps(s, op);
+    status = CheckOverlaps(s, op);
     if (!status.ok()) return status;
     status = CheckSums(s, op);
     if (!status.ok()) return status;
@@ -218,6 +212,32 @@ class Simulation {
       Strike({b.offset, b.offset + b.bytes});
     }
     for (ValueId v : op.outputs) Write(v);
+    return Status::Ok();
+  }
+
+  // Only state is changed where it lies. A parameter is changed once in a step,
+  // and not read afterwards before the step ends.
+  Status CheckChanges(const ScheduledOp& s, const Op& op) {
+    const auto wrong = [&](const char* what, const Value& value) {
+      return Status::Failed(
+          fmt::format("op '{}' {} '{}'", op.name, what, value.name));
+    };
+    for (uint32_t i = 0; i < op.inputs.size(); ++i) {
+      const ValueId v = op.inputs[i];
+      const Value& value = plan_.graph().value(v);
+      if (s.phase != Phase::kEvaluate && updated_[v.i]) {
+        return wrong("reads after its update", value);
+      }
+      if (((op.def->Mutates() >> i) & 1) == 0) continue;
+      if (value.producer.valid() || value.role == Role::kInput) {
+        return wrong("changes what is not state:", value);
+      }
+      if (value.role != Role::kParameter) continue;
+      if (s.phase == Phase::kMicrobatch && plan_.microbatches() > 1) {
+        return wrong("changes between microbatches", value);
+      }
+      updated_[v.i] = true;
+    }
     return Status::Ok();
   }
 
@@ -300,6 +320,7 @@ class Simulation {
   const Plan& plan_;
   std::vector<bool> intact_;      // per value
   std::vector<bool> for_update_;  // per value
+  std::vector<bool> updated_;     // per value: a parameter, in this step
   bool adding_ = false;           // the second microbatch of a step runs
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <span>
 
@@ -64,17 +65,23 @@ Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
   }
 }
 
+const Op& Executor::OpAt(uint32_t time) const {
+  return plan_.graph().op(plan_.schedule()[time].op);
+}
+
 bool Executor::RunOp(uint32_t time, const RunContext& run) const {
   const ScheduledOp& scheduled = plan_.schedule()[time];
-  const Op& op = plan_.graph().op(scheduled.op);
+  const Op& op = OpAt(time);
   if (op.def->IsView()) return true;
   std::array<BoundValue, kMostValues> inputs;
   std::array<BoundValue, kMostValues> outputs;
   const auto bind = [this](std::span<const ValueId> ids,
                            std::span<BoundValue> values) {
     for (size_t i = 0; i < ids.size(); ++i) {
-      values[i] = {&plan_.graph().value(ids[i]).spec,
-                   arena_ + plan_.OffsetOf(ids[i])};
+      const Value& value = plan_.graph().value(ids[i]);
+      values[i] = {.spec = &value.spec,
+                   .data = arena_ + plan_.OffsetOf(ids[i]),
+                   .stream = value.stream};
     }
     return values.first(ids.size());
   };
@@ -90,15 +97,20 @@ bool Executor::RunOp(uint32_t time, const RunContext& run) const {
                  .scratch = scratch,
                  .workspace = workspaces_[workspace_of_[time]]}};
   op.def->Run(bound, run);
-  return !run.look_at_gradients || GradientsAreFinite(op, bound);
+  return !run.look_at_gradients || GradientsAreFinite(op, bound, run);
 }
 
 // While they are still in the caches.
-bool Executor::GradientsAreFinite(const Op& op, const BoundOp& bound) const {
+bool Executor::GradientsAreFinite(const Op& op, const BoundOp& bound,
+                                  const RunContext& run) const {
+  const bool folds = !plan_.options().precision.keeps_gradients;
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     const Value& value = plan_.graph().value(op.outputs[i]);
-    if (value.role == Role::kGradient &&
-        !kernels::AllFinite(value.spec.shape.elements(), bound.Out(i),
+    if (value.role != Role::kGradient &&
+        !(folds && value.role == Role::kActivationGradient)) {
+      continue;
+    }
+    if (!kernels::AllFinite(run.Elements(value.spec), bound.Out(i),
                             bound.kernel)) {
       return false;
     }
@@ -106,11 +118,18 @@ bool Executor::GradientsAreFinite(const Op& op, const BoundOp& bound) const {
   return true;
 }
 
-bool Executor::Run(Phase phase, const RunContext& run) const {
+bool Executor::Run(Phase phase, const RunContext& asked) const {
   const Interval span = phases_[static_cast<size_t>(phase)];
-  bool is_finite = true;
+  std::atomic<bool> overflow = false;
+  RunContext run = asked;
+  if (run.look_at_gradients) run.overflow = &overflow;
+  bool is_finite = run.is_finite_so_far;
   for (uint32_t t = span.begin; t < span.end; ++t) {
-    is_finite = RunOp(t, run) && is_finite;
+    const bool keeps_state = !is_finite && phase == Phase::kMicrobatch;
+    if (!keeps_state || OpAt(t).def->Mutates() == 0) {
+      is_finite = RunOp(t, run) && is_finite &&
+                  !overflow.load(std::memory_order_relaxed);
+    }
     if (!expiring_.empty()) Poison(t);
   }
   return is_finite;

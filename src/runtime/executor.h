@@ -24,13 +24,17 @@ class Executor {
   // REQUIRES: plan, arena and pool outlive the executor.
   Executor(const Plan& plan, std::byte* arena, ThreadPool& pool, bool poison);
 
-  // Whether all gradients of parameters that were made are finite; true where
-  // the run does not ask for that.
+  // Whether all gradients of parameters that were made are finite, and those
+  // before were; true where the run does not ask for that. Where gradients of
+  // weights are not kept, those of activations are looked at as well, and once
+  // one is not finite no op of the microbatch phase changes state any more.
   bool Run(Phase phase, const RunContext& run) const;
 
  private:
+  const Op& OpAt(uint32_t time) const;
   bool RunOp(uint32_t time, const RunContext& run) const;
-  bool GradientsAreFinite(const Op& op, const BoundOp& bound) const;
+  bool GradientsAreFinite(const Op& op, const BoundOp& bound,
+                          const RunContext& run) const;
   void Poison(uint32_t time) const;
 
   const Plan& plan_;

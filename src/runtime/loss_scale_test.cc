@@ -71,6 +71,81 @@ TEST(LossScaling, AnOverflowInAGradientIsSeenThoughTheLossIsFinite) {
   EXPECT_EQ(tiny.State(), before);
 }
 
+// Bytes in blocks hold no infinity; it is found none the less.
+TEST(LossScaling, AnInfinityIsSeenThroughGradientsInBlocks) {
+  bool spike = false;
+  PlanOptions options = InParts(DType::kF16, 1);
+  options.precision.gradients = U8InBlocks();
+  TinySession tiny({.batch_norm = false, .spike = &spike}, options);
+  tiny->Initialize(1);
+  tiny->ScaleLoss(1024.0f);
+  EXPECT_EQ(StepInParts(tiny, &spike, false), StepOutcome::kApplied);
+  const std::string before = tiny.State();
+  EXPECT_EQ(StepInParts(tiny, &spike, true), StepOutcome::kSkipped);
+  EXPECT_EQ(tiny.State(), before);
+  EXPECT_EQ(StepInParts(tiny, &spike, false), StepOutcome::kApplied);
+}
+
+// Without gradients of weights, what parts before the third one gave is in the
+// velocity; what comes from the third one on is not, and no parameter is
+// changed.
+TEST(LossScaling, WithoutGradientsOnlyVelocitiesOfASkippedStepDiffer) {
+  bool spike = false;
+  PlanOptions options = InParts(DType::kF16, 1);
+  options.precision.keeps_gradients = false;
+  TinySession tiny({.batch_norm = false, .spike = &spike}, options);
+  tiny->Initialize(1);
+  tiny->ScaleLoss(1024.0f);
+  EXPECT_EQ(StepInParts(tiny, &spike, false), StepOutcome::kApplied);
+  const auto bytes_of = [&](bool parameters) {
+    std::string bytes;
+    for (const ParameterState& p : tiny.plan().parameters()) {
+      bytes += tiny.BytesOf(parameters ? p.parameter : p.state[0]);
+    }
+    return bytes;
+  };
+  const std::string weights = bytes_of(true), velocities = bytes_of(false);
+  for (int64_t first = 0; first < 2; ++first) {
+    tiny.Feed(first);
+    tiny->Differentiate({.first = first, .count = 1, .total = kBatch});
+  }
+  const std::string after_two = bytes_of(false);
+  EXPECT_NE(after_two, velocities);
+  for (int64_t first = 2; first < kBatch; ++first) {
+    tiny.Feed(first);
+    spike = first == 2;
+    tiny->Differentiate({.first = first, .count = 1, .total = kBatch});
+  }
+  spike = false;
+  EXPECT_EQ(tiny->Update(0.1f), StepOutcome::kSkipped);
+  EXPECT_EQ(bytes_of(true), weights);
+  EXPECT_EQ(bytes_of(false), after_two);
+}
+
+// With one part, an activation's gradient tells before anything is changed.
+TEST(LossScaling, WithoutGradientsAnInfinityBehindAWeightLeavesItAlone) {
+  for (const bool nesterov : {false, true}) {
+    bool spike = false;
+    PlanOptions options = InParts(DType::kF16, 0);
+    options.precision.keeps_gradients = false;
+    options.optimizer = Sgd({.nesterov = nesterov});
+    TinySession tiny({.batch_norm = false, .spike = &spike}, options);
+    EXPECT_EQ(tiny.plan().UpdatesInBackward(), nesterov);
+    tiny->Initialize(1);
+    tiny->ScaleLoss(1024.0f);
+    tiny.Feed();
+    const std::string before = tiny.State();
+    tiny->BeginStep(0.1f, 0.1f);
+    spike = true;
+    tiny->Differentiate(kBatch);
+    EXPECT_EQ(tiny->Update(0.1f), StepOutcome::kSkipped);
+    EXPECT_EQ(tiny.State(), before);
+    spike = false;
+    tiny->TrainStep(kBatch, 0.1f);
+    EXPECT_NE(tiny.State(), before);
+  }
+}
+
 // A power of two is taken out again exactly, where nothing overflows or
 // vanishes.
 TEST(LossScaling, DoesNotChangeABitOfF32AndBf16) {

@@ -23,7 +23,8 @@ struct Session::Impl {
       : plan(p),
         arena(std::move(a)),
         pool(std::move(threads)),
-        executor(plan, arena.base(), *pool, poison) {}
+        executor(plan, arena.base(), *pool, poison),
+        updates_in_backward(p.UpdatesInBackward()) {}
 
   const Plan& plan;
   runtime::Arena arena;
@@ -34,6 +35,10 @@ struct Session::Impl {
   // Unset: nothing is scaled, and nothing looked at.
   std::optional<float> loss_scale;
   bool is_finite = true;  // the gradients of this step so far
+  bool updates_in_backward;
+  // Of the step, where it is known before the update.
+  std::optional<float> learning_rate;
+  float next_learning_rate = 0.0f;
 };
 
 namespace {
@@ -155,16 +160,26 @@ PassResult Session::Differentiate(const AxisParts& parts) {
   const AxisPart& part = parts[kBatchAxis.index()];
   // Without room for sums the next part would overwrite them.
   TH_CHECK(part.count == part.total || plan().microbatches() > 1);
+  TH_CHECK(!impl_->updates_in_backward || impl_->learning_rate.has_value());
   if (part.first == 0) impl_->is_finite = true;
-  const bool is_finite = impl_->executor.Run(
+  const float scale = impl_->loss_scale.value_or(1.0f);
+  impl_->is_finite = impl_->executor.Run(
       Phase::kMicrobatch, {.axes = parts,
                            .seed = impl_->seed,
                            .step = impl_->steps + 1,
                            .accumulate = part.first > 0,
-                           .loss_scale = impl_->loss_scale.value_or(1.0f),
-                           .look_at_gradients = impl_->loss_scale.has_value()});
-  impl_->is_finite = impl_->is_finite && is_finite;
+                           .learning_rate = impl_->learning_rate.value_or(0.0f),
+                           .loss_scale = scale,
+                           .look_at_gradients = impl_->loss_scale.has_value(),
+                           .is_finite_so_far = impl_->is_finite,
+                           .gradient_scale = 1.0f / scale,
+                           .next_learning_rate = impl_->next_learning_rate});
   return ResultOf(plan().train_ends());
+}
+
+void Session::BeginStep(float learning_rate, float next_learning_rate) {
+  impl_->learning_rate = learning_rate;
+  impl_->next_learning_rate = next_learning_rate;
 }
 
 void Session::ScaleLoss(float scale) {
@@ -182,15 +197,18 @@ StepOutcome Session::Update(float learning_rate, float next_learning_rate) {
        .gradient_scale = 1.0f / impl_->loss_scale.value_or(1.0f),
        .next_learning_rate = next_learning_rate});
   ++impl_->steps;
+  impl_->learning_rate.reset();
   return StepOutcome::kApplied;
 }
 
 StepOutcome Session::Skip() {
   ++impl_->steps;
+  impl_->learning_rate.reset();
   return StepOutcome::kSkipped;
 }
 
 PassResult Session::TrainStep(int64_t count, float learning_rate) {
+  BeginStep(learning_rate, learning_rate);
   const PassResult result = Differentiate(count);
   Update(learning_rate);
   return result;

@@ -58,6 +58,8 @@ Status Loop::Step(int64_t epoch) {
     done.loss_scale = now_.loss_scale->scale;
     with_.session.ScaleLoss(static_cast<float>(done.loss_scale));
   }
+  with_.session.BeginStep(static_cast<float>(done.rate),
+                          static_cast<float>(RateOf(now_.step + 1)));
   TH_ASSIGN_OR_RETURN(done.loss, Differentiate(size));
   TH_RETURN_IF_ERROR(Update(done.loss, &done));
   ++now_.step;

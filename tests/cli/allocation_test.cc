@@ -92,5 +92,15 @@ TEST(Allocations, NoneBetweenStep2And50InMicrobatchesAndGroups) {
                     .two_pass = true});
 }
 
+TEST(Allocations, NoneBetweenStep2And50WithGradientsInBlocksOrNowhere) {
+  PlanOptions options = {.microbatch = 2};
+  options.precision.gradients = U8InBlocks();
+  CheckAllocations("cnn", "synthetic", 4, options);
+  options.precision = {.keeps_gradients = false};
+  CheckAllocations("wrn-10-1", "synthetic-cifar", 2,
+                   {.precision = options.precision});
+  CheckAllocations("lstm-1-16-28", "synthetic", 4, options);
+}
+
 }  // namespace
 }  // namespace thimble

@@ -97,6 +97,26 @@ TEST(Cli, TakesAPrecisionForAllTensorsOrForARole) {
   }
 }
 
+TEST(Cli, TakesGradientsInBytesOrNoneAtAll) {
+  const Args plan = {"plan", "mlp", "--json"};
+  for (const char* how : {"u8", "none"}) {
+    const CliResult result = RunCli(plan + Args{"--gradients", how});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.out.find("gradients " + std::string(how)),
+              std::string::npos);
+  }
+  ExpectRefused(plan + Args{"--gradients", "u4"}, 2, "f32, f16 and bf16 are");
+  // Plain momentum is what several microbatches have by default.
+  const Args parts = plan + Args{"--gradients", "none", "--microbatch", "10"};
+  EXPECT_EQ(RunCli(parts).exit_code, 0);
+  EXPECT_EQ(RunCli(parts).out, RunCli(parts + Args{"--no-nesterov"}).out);
+  ExpectRefused(parts + Args{"--nesterov"}, 2,
+                "use plain momentum (--no-nesterov), or one microbatch");
+  ExpectRefused(plan + Args{"--gradients", "none", "--optimizer", "adam"}, 2,
+                "use SGD, or gradients in 8 bits (--gradients u8)");
+  ExpectRefused(parts + Args{"--momentum", "0"}, 2, "a --momentum above 0");
+}
+
 TEST(Cli, HelpHasAnExampleForEveryCommand) {
   for (const Args& command : {Args{},
                               {"plan"},

@@ -188,9 +188,22 @@ Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
                        ? rows.Floats()
                        : conv::GradWeightPass(shape).Floats();
   conv::WinogradWeightPass winograd;
-  if (conv::MakeWinogradWeightPass(shape, winograd)) {
+  if (conv::MakeWinogradWeightPass(shape, false, winograd)) {
     floats = std::max(floats, winograd.Floats());
   }
+  return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
+}
+
+Workspace Conv2dGradPiecesWorkspace(const Conv2dShape& shape) {
+  conv::RowWeightPass rows;
+  int64_t floats = conv::MakeRowWeightPass(shape, rows)
+                       ? conv::InPieces(rows).Floats()
+                       : conv::GradWeightPass(shape).Floats();
+  conv::WinogradWeightPass winograd;
+  if (conv::MakeWinogradWeightPass(shape, true, winograd)) {
+    floats = std::max(floats, winograd.Floats());
+  }
+  floats += conv::WeightRegions(shape).Floats();
   return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
 }
 
@@ -198,17 +211,19 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
-  if (RunWeightDots(shape, images, x, grad_y, grad_w, context)) {
+  const bool in_pieces = grad_w.pieces != nullptr;
+  if (!in_pieces && RunWeightDots(shape, images, x, grad_y, grad_w, context)) {
     return;
   }
   conv::WinogradWeightPass winograd;
-  if (conv::MakeWinogradWeightPass(shape, winograd) &&
+  if (conv::MakeWinogradWeightPass(shape, in_pieces, winograd) &&
       THIMBLE_DISPATCH(RunWinogradWeightGrad)
           .Get()(winograd, images, x, grad_y, grad_w, context)) {
     return;
   }
   conv::RowWeightPass rows;
   if (conv::MakeRowWeightPass(shape, rows)) {
+    if (in_pieces) rows = conv::InPieces(rows);
     THIMBLE_DISPATCH(RunRowWeight)
         .Get()(rows, images, x, grad_y, grad_w, context);
     return;

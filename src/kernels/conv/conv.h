@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "kernels/grad_sink/grad_sink.h"
 #include "kernels/norm/norm.h"
 #include "kernels/tensor.h"
 
@@ -93,8 +94,10 @@ struct Conv2dNormGradTarget {
 };
 
 struct Conv2dGradWeightTarget {
-  Tensor to;
-  bool accumulate = false;  // adds to what is there
+  Tensor to = Tensor::None();  // f32, f16 or bf16
+  bool accumulate = false;     // adds to what is there
+  // In place of `to`: takes the sums in pieces (kernels/grad_sink).
+  const PieceSink* pieces = nullptr;
 };
 
 // Scratch for any storage types, prologue and residual. `reducing`: with mean
@@ -128,7 +131,9 @@ void Conv2dNormGrad(const Conv2dShape& shape, int64_t images,
 
 // grad_w = sum over images and pixels: images in index order, each as partial
 // sums over blocks of rows that depend on the shape only. Zeros for no images.
+// The sums are the same in pieces, for which the scratch is the second one.
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape);
+Workspace Conv2dGradPiecesWorkspace(const Conv2dShape& shape);
 void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,

@@ -18,6 +18,7 @@
 
 #include "kernels/conv/pass.h"
 #include "kernels/conv/tile-inl.h"
+#include "kernels/conv/weight_units-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/transpose-inl.h"
 
@@ -195,8 +196,7 @@ void StoreWeights(const Conv2dGradWeightTarget& grad_w, const float* sums,
 // Sums over all images, then writes the unit's part of grad_w.
 void SumUnit(const conv::WeightPass& pass, const WeightWork& work,
              int64_t images, const Conv2dInput& x, const ConstTensor& grad_y,
-             const Conv2dGradWeightTarget& grad_w) {
-  const Conv2dShape& s = pass.shape;
+             const WeightUnit& unit) {
   const conv::Tile& tile = pass.tile;
   const int64_t count = work.channels * pass.taps;
   ListOffsets(pass, work);
@@ -206,44 +206,35 @@ void SumUnit(const conv::WeightPass& pass, const WeightWork& work,
     ZeroRow(tile.block_rows * tile.cols * work.width, work.grad);
   }
   for (int64_t i = 0; i < images; ++i) AddImage(pass, work, x, grad_y, i);
-  const int64_t all = s.in_channels * pass.taps;
-  StoreWeights(grad_w, work.sums, work.width, work.outputs, count,
-               work.first_output * all + work.first_channel * pass.taps, all,
-               work.row);
+  StoreWeights(unit.to, work.sums, work.width, work.outputs, count, unit.at,
+               unit.stride, work.row);
 }
 
 }  // namespace
 
-// Threads share the pairs (block of outputs, chunk of channels).
 void RunGradWeight(const conv::WeightPass& pass, int64_t images,
                    const Conv2dInput& x, const ConstTensor& grad_y,
                    const Conv2dGradWeightTarget& grad_w,
                    const KernelContext& context) {
-  const Conv2dShape& s = pass.shape;
   const int64_t lanes = LaneCount();
-  const int64_t most = conv::kWeightVectors * lanes;
-  const int64_t chunks = pass.chunks();
-  context.pool->ParallelFor(
-      conv::CeilDiv(s.out_channels, most) * chunks,
-      [&](int64_t begin, int64_t end, int thread) {
+  ForWeightUnits(
+      pass.shape, {conv::kWeightVectors * lanes, pass.chunk, pass.Floats()},
+      grad_w, context, [&](const WeightUnit& unit, float* scratch) {
         WeightWork work;
-        work.tile = context.PerThread<float>(thread);
+        work.tile = scratch;
         work.grad = work.tile + pass.tile.Floats(pass.chunk);
         work.sums = work.grad + pass.grad_floats();
         work.offsets =
             reinterpret_cast<int32_t*>(work.sums + pass.sum_floats());
         work.row = work.sums + pass.sum_floats() + pass.offset_floats();
         work.block = work.row + pass.row_floats();
-        for (int64_t unit = begin; unit < end; ++unit) {
-          work.first_output = unit / chunks * most;
-          work.outputs = HWY_MIN(s.out_channels - work.first_output, most);
-          work.vectors = work.outputs <= lanes ? 1 : conv::kWeightVectors;
-          work.width = work.vectors * lanes;
-          work.first_channel = unit % chunks * pass.chunk;
-          work.channels =
-              HWY_MIN(s.in_channels - work.first_channel, pass.chunk);
-          SumUnit(pass, work, images, x, grad_y, grad_w);
-        }
+        work.first_output = unit.first_output;
+        work.outputs = unit.outputs;
+        work.vectors = work.outputs <= lanes ? 1 : conv::kWeightVectors;
+        work.width = work.vectors * lanes;
+        work.first_channel = unit.first_channel;
+        work.channels = unit.channels;
+        SumUnit(pass, work, images, x, grad_y, unit);
       });
 }
 

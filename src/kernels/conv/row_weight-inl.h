@@ -281,8 +281,7 @@ void PrefetchImages(const conv::RowWeightPass& pass, const Conv2dInput& x,
 
 void SumRowUnit(const conv::RowWeightPass& pass, RowWork& work, int64_t images,
                 const Conv2dInput& x, const ConstTensor& grad_y,
-                const Conv2dGradWeightTarget& grad_w) {
-  const Conv2dShape& s = pass.shape;
+                const WeightUnit& unit) {
   const int64_t taps = pass.taps();
   ZeroRow(work.channels * taps * work.width, work.sums);
   // The outputs that are missing in the last vector.
@@ -300,42 +299,34 @@ void SumRowUnit(const conv::RowWeightPass& pass, RowWork& work, int64_t images,
       AddPositions(pass, work);
     }
   }
-  const int64_t all = s.in_channels * taps;
-  StoreWeights(
-      grad_w, work.sums, work.width, work.outputs, work.channels * taps,
-      work.first_output * all + work.first_channel * taps, all, work.piece);
+  StoreWeights(unit.to, work.sums, work.width, work.outputs,
+               work.channels * taps, unit.at, unit.stride, work.piece);
 }
 
 }  // namespace
 
-// Threads share the pairs (block of outputs, chunk of channels).
 void RunRowWeight(const conv::RowWeightPass& pass, int64_t images,
                   const Conv2dInput& x, const ConstTensor& grad_y,
                   const Conv2dGradWeightTarget& grad_w,
                   const KernelContext& context) {
-  const Conv2dShape& s = pass.shape;
   const int64_t lanes = LaneCount();
-  const int64_t most = conv::kWeightVectors * lanes;
-  const int64_t chunks = pass.chunks();
-  context.pool->ParallelFor(
-      conv::CeilDiv(s.out_channels, most) * chunks,
-      [&](int64_t begin, int64_t end, int thread) {
-        RowWork work;
-        work.x_tile = context.PerThread<float>(thread);
-        work.grad = work.x_tile + pass.x_floats();
-        work.sums = work.grad + pass.grad_floats();
-        work.piece = work.sums + pass.sum_floats();
-        for (int64_t unit = begin; unit < end; ++unit) {
-          work.first_output = unit / chunks * most;
-          work.outputs = HWY_MIN(s.out_channels - work.first_output, most);
-          work.vectors = work.outputs <= lanes ? 1 : conv::kWeightVectors;
-          work.width = work.vectors * lanes;
-          work.first_channel = unit % chunks * pass.chunk;
-          work.channels =
-              HWY_MIN(s.in_channels - work.first_channel, pass.chunk);
-          SumRowUnit(pass, work, images, x, grad_y, grad_w);
-        }
-      });
+  const int64_t most = HWY_MIN(conv::kWeightVectors * lanes, pass.limit);
+  ForWeightUnits(pass.shape, {most, pass.chunk, pass.Floats()}, grad_w, context,
+                 [&](const WeightUnit& unit, float* scratch) {
+                   RowWork work;
+                   work.x_tile = scratch;
+                   work.grad = work.x_tile + pass.x_floats();
+                   work.sums = work.grad + pass.grad_floats();
+                   work.piece = work.sums + pass.sum_floats();
+                   work.first_output = unit.first_output;
+                   work.outputs = unit.outputs;
+                   work.vectors =
+                       work.outputs <= lanes ? 1 : conv::kWeightVectors;
+                   work.width = work.vectors * lanes;
+                   work.first_channel = unit.first_channel;
+                   work.channels = unit.channels;
+                   SumRowUnit(pass, work, images, x, grad_y, unit);
+                 });
 }
 
 }  // namespace HWY_NAMESPACE

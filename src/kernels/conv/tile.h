@@ -134,4 +134,10 @@ inline int64_t ForwardOffset(const Tile& tile, int64_t kh, int64_t kw) {
   return plane * tile.plane() + kh / tile.step * tile.pitch + kw / tile.step;
 }
 
+// How the gradient of the weights is handed over in pieces.
+inline GradRegions WeightRegions(const Conv2dShape& s) {
+  const int64_t taps = s.kernel_h * s.kernel_w;
+  return {s.out_channels, s.in_channels * taps, taps};
+}
+
 }  // namespace thimble::kernels::conv

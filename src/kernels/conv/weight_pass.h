@@ -32,12 +32,12 @@ struct RowWeightPass {
   int64_t chunk = 0;
   int64_t images = 1;
   int64_t block_rows = 0;
+  int64_t limit = kWeightVectors * kMostLanes;  // outputs of a block, at most
 
   int64_t taps() const { return shape.kernel_h * shape.kernel_w; }
   int64_t chunks() const { return CeilDiv(shape.in_channels, chunk); }
   int64_t most_outputs() const {
-    return std::min<int64_t>(kWeightVectors * kMostLanes,
-                             RoundUp(shape.out_channels, kMostLanes));
+    return std::min(limit, RoundUp(shape.out_channels, kMostLanes));
   }
   int64_t source_rows() const {
     return std::min(shape.in_height,
@@ -82,6 +82,14 @@ inline bool MakeRowWeightPass(const Conv2dShape& s, RowWeightPass& pass) {
     pass.block_rows = CeilDiv(pass.block_rows, 2);
   }
   return pass.Floats() * 4 <= kWeightBytes;
+}
+
+// The same sums for a gradient that is handed over in pieces: blocks are no
+// larger than a region, of which the sums need room too.
+inline RowWeightPass InPieces(RowWeightPass pass) {
+  const int64_t outputs = WeightRegions(pass.shape).outputs();
+  pass.limit = std::min(pass.limit, RoundUp(outputs, kMostLanes));
+  return pass;
 }
 
 }  // namespace thimble::kernels::conv

@@ -159,12 +159,14 @@ struct WinogradWeightPass {
   }
 };
 
-inline bool MakeWinogradWeightPass(const Conv2dShape& s,
+// In pieces, blocks are no larger than a region, of which the sums need room
+// too.
+inline bool MakeWinogradWeightPass(const Conv2dShape& s, bool in_pieces,
                                    WinogradWeightPass& pass) {
   if (!IsWinograd(s) || s.out_channels % 16 != 0) return false;
   pass.shape = s;
   pass.grid = {s.in_channels, s.in_height, s.in_width};
-  pass.block = s.out_channels % 32 == 0 ? 32 : 16;
+  pass.block = s.out_channels % 32 == 0 && !in_pieces ? 32 : 16;
   // Two chunks, where there is one block of outputs, are work for two threads.
   const int64_t most = s.in_channels >= 64 ? 32 : 16;
   const int64_t chunks = std::max<int64_t>(2, CeilDiv(s.in_channels, most));

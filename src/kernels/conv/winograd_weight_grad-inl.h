@@ -223,7 +223,7 @@ void AddStrips(const conv::WinogradWeightPass& pass,
 void SumWinogradUnit(const conv::WinogradWeightPass& pass,
                      WinogradWeightWork& work, int64_t images,
                      const Conv2dInput& x, const ConstTensor& grad_y,
-                     const Conv2dGradWeightTarget& grad_w) {
+                     const WeightUnit& unit) {
   ZeroRow(work.channels * 16 * pass.block, work.sums);
   const int64_t strips = images * pass.grid.image_strips();
   for (int64_t s = 0; s < strips; s += pass.kStrips) {
@@ -231,43 +231,34 @@ void SumWinogradUnit(const conv::WinogradWeightPass& pass,
     AddStrips(pass, work, x, grad_y, s);
   }
   FoldProducts(pass, work);
-  const int64_t all = pass.shape.in_channels * 9;
-  StoreWeights(grad_w, work.sums, pass.block, work.outputs, work.channels * 9,
-               work.first_output * all + work.first_channel * 9, all,
-               work.piece);
+  StoreWeights(unit.to, work.sums, pass.block, work.outputs, work.channels * 9,
+               unit.at, unit.stride, work.piece);
 }
 
 #endif  // 8 lanes
 
 }  // namespace
 
-// False where this target has no such way. Threads share the pairs (block of
-// outputs, chunk of channels).
+// False where this target has no such way.
 bool RunWinogradWeightGrad(const conv::WinogradWeightPass& pass, int64_t images,
                            const Conv2dInput& x, const ConstTensor& grad_y,
                            const Conv2dGradWeightTarget& grad_w,
                            const KernelContext& context) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  const Conv2dShape& s = pass.shape;
-  const int64_t chunks = pass.chunks();
-  context.pool->ParallelFor(
-      pass.blocks() * chunks, [&](int64_t begin, int64_t end, int thread) {
-        WinogradWeightWork work;
-        work.sums = context.PerThread<float>(thread);
-        work.grad = work.sums + pass.sum_floats();
-        work.slice = work.grad + pass.grad_floats();
-        work.tile = work.slice + pass.slice_floats();
-        work.piece = work.tile + pass.tile_floats();
-        for (int64_t unit = begin; unit < end; ++unit) {
-          work.first_output = unit / chunks * pass.block;
-          work.outputs =
-              HWY_MIN(s.out_channels - work.first_output, pass.block);
-          work.first_channel = unit % chunks * pass.chunk;
-          work.channels =
-              HWY_MIN(s.in_channels - work.first_channel, pass.chunk);
-          SumWinogradUnit(pass, work, images, x, grad_y, grad_w);
-        }
-      });
+  ForWeightUnits(pass.shape, {pass.block, pass.chunk, pass.Floats()}, grad_w,
+                 context, [&](const WeightUnit& unit, float* scratch) {
+                   WinogradWeightWork work;
+                   work.sums = scratch;
+                   work.grad = work.sums + pass.sum_floats();
+                   work.slice = work.grad + pass.grad_floats();
+                   work.tile = work.slice + pass.slice_floats();
+                   work.piece = work.tile + pass.tile_floats();
+                   work.first_output = unit.first_output;
+                   work.outputs = unit.outputs;
+                   work.first_channel = unit.first_channel;
+                   work.channels = unit.channels;
+                   SumWinogradUnit(pass, work, images, x, grad_y, unit);
+                 });
   return true;
 #else
   (void)pass, (void)images, (void)x, (void)grad_y, (void)grad_w, (void)context;

@@ -221,6 +221,11 @@ void Copy(int64_t n, ConstTensor x, Tensor y, const KernelContext& context) {
 }
 
 bool AllFinite(int64_t n, ConstTensor values, const KernelContext& context) {
+  if (values.is_in_blocks()) {
+    constexpr int64_t kBlock = ConstTensor::kBlock;
+    return AllFinite((n + kBlock - 1) / kBlock, {values.scales(), DType::kBF16},
+                     context);
+  }
   const auto run = THIMBLE_DISPATCH(AllFiniteRange).Get();
   // Only ever lowered, so the order of the threads does not matter.
   std::atomic<bool> finite = true;

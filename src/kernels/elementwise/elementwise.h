@@ -25,7 +25,8 @@ void Add(int64_t n, ConstTensor a, ConstTensor b, Tensor y,
 // No aliasing.
 void Copy(int64_t n, ConstTensor x, Tensor y, const KernelContext& context);
 
-// Whether no element is infinite or NaN.
+// Whether no element is infinite or NaN, of any float type or in blocks, where
+// such an element makes its block's scale NaN.
 bool AllFinite(int64_t n, ConstTensor values, const KernelContext& context);
 
 // y = max(x, 0); NaN stays NaN. In place.

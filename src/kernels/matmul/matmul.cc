@@ -116,6 +116,39 @@ void Multiply(const Product& p, const KernelContext& context) {
       });
 }
 
+// In pieces: threads share the regions of C, of which the sums lie in front of
+// the panels.
+void MultiplyPieces(const Product& p, const PieceSink& sink,
+                    const KernelContext& context) {
+  const GradRegions regions(static_cast<int64_t>(p.rows),
+                            static_cast<int64_t>(p.cols), 1);
+  context.pool->ParallelFor(
+      regions.count(), [&](int64_t begin, int64_t end, int thread) {
+        auto* sums = context.PerThread<float>(thread);
+        float* scratch = sums + matmul::PieceFloats(regions);
+        for (int64_t i = begin; i < end; ++i) {
+          const GradRegion r = regions.At(i);
+          Product part = p;
+          part.a = p.a.From(r.first_output);
+          part.a_elements =
+              p.depth * p.a_depth - static_cast<size_t>(r.first_output);
+          part.b = p.b.From(r.first_column);
+          part.c = F32(sums);
+          part.rows = static_cast<size_t>(r.outputs);
+          part.cols = static_cast<size_t>(r.columns);
+          const Region all = {0, PanelCount(part), 0, RowBlocks(part)};
+          if (p.depth == 0) {
+            std::memset(sums, 0, part.rows * part.cols * sizeof(float));
+          } else if (IsF32(part)) {
+            MultiplyF32(part, all, scratch);
+          } else {
+            MultiplyStaged(part, all, scratch);
+          }
+          regions.Hand(r, sums, sink);
+        }
+      });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace thimble::kernels
 HWY_AFTER_NAMESPACE();
@@ -216,13 +249,26 @@ Workspace LinearGradWeightWorkspace(const LinearShape& shape,
                           storage);
 }
 
+Workspace LinearGradPiecesWorkspace(const LinearShape& shape,
+                                    const LinearStorage& storage) {
+  const GradRegions regions(shape.out, shape.in, 1);
+  Workspace workspace =
+      ProductWorkspace(static_cast<size_t>(regions.outputs()),
+                       static_cast<size_t>(regions.columns()), kPanelDepth + 1,
+                       {storage.a, storage.b, DType::kF32});
+  workspace.per_thread +=
+      static_cast<size_t>(matmul::PieceFloats(regions)) * sizeof(float);
+  return workspace;
+}
+
 void LinearGradWeight(const LinearShape& shape, int64_t rows,
                       const ConstTensor& x, const ConstTensor& grad_y,
                       const LinearTarget& grad_w,
                       const KernelContext& context) {
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
-  if (rows == 0) {  // an empty sum, which no panel would write
+  if (rows == 0 &&
+      grad_w.pieces == nullptr) {  // an empty sum, which no panel would write
     const ConstTensor& addend = grad_w.addend;
     TH_CHECK(!addend.is_there() || addend.dtype() == grad_w.to.dtype());
     const size_t bytes = BytesFor(grad_w.to.dtype(), shape.in * shape.out);
@@ -233,18 +279,22 @@ void LinearGradWeight(const LinearShape& shape, int64_t rows,
     }
     return;
   }
-  Run({.a = grad_y,
-       .a_row = 1,
-       .a_depth = out,
-       .b = x,
-       .b_stride = in,
-       .b_transposed = false,
-       .c = grad_w.to,
-       .addend = grad_w.addend,
-       .rows = out,
-       .cols = in,
-       .depth = static_cast<size_t>(rows)},
-      context);
+  const Product product = {.a = grad_y,
+                           .a_row = 1,
+                           .a_depth = out,
+                           .b = x,
+                           .b_stride = in,
+                           .b_transposed = false,
+                           .c = grad_w.to,
+                           .addend = grad_w.addend,
+                           .rows = out,
+                           .cols = in,
+                           .depth = static_cast<size_t>(rows)};
+  if (grad_w.pieces == nullptr) {
+    Run(product, context);
+  } else {
+    THIMBLE_DISPATCH(MultiplyPieces).Get()(product, *grad_w.pieces, context);
+  }
 }
 
 }  // namespace thimble::kernels

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/context.h"
+#include "kernels/grad_sink/grad_sink.h"
 #include "kernels/tensor.h"
 
 namespace thimble::kernels {
@@ -27,9 +28,12 @@ struct LinearShape {
 // Where a result goes, and what it is added to: the sums below are then
 // addend + sum.
 struct LinearTarget {
-  Tensor to;
+  Tensor to = Tensor::None();
   // Same shape and storage; may be `to`.
   ConstTensor addend = ConstTensor::None();
+  // In place of both, for the gradient of W alone: takes the sums in pieces
+  // (kernels/grad_sink).
+  const PieceSink* pieces = nullptr;
 };
 
 // How the tensors of a call are stored: its two inputs, in the order in which
@@ -56,8 +60,11 @@ void LinearGradInput(const LinearShape& shape, int64_t rows,
                      const LinearTarget& grad_x, const KernelContext& context);
 
 // grad_w[o, i] = sum over r of grad_y[r, o] * x[r, i], r in index order (as
-// partial sums over 256 rows each). Zeros for no rows.
+// partial sums over 256 rows each). Zeros for no rows. The sums are the same in
+// pieces, for which the scratch is the second one (storage.to is not read).
 Workspace LinearGradWeightWorkspace(const LinearShape& shape,
+                                    const LinearStorage& storage = {});
+Workspace LinearGradPiecesWorkspace(const LinearShape& shape,
                                     const LinearStorage& storage = {});
 void LinearGradWeight(const LinearShape& shape, int64_t rows,
                       const ConstTensor& x, const ConstTensor& grad_y,

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/grad_sink/grad_sink.h"
 #include "kernels/tensor.h"
 
 namespace thimble::kernels::matmul {
@@ -16,6 +17,9 @@ struct Product {
   ConstTensor a;  // A[m, k] = a[m * a_row + k * a_depth]
   size_t a_row = 0;
   size_t a_depth = 0;
+  // Elements behind `a` that may be read, where A is a part of a matrix; 0: as
+  // many as A has.
+  size_t a_elements = 0;
   ConstTensor b;        // B[k, n] = b[k * b_stride + n], or
   size_t b_stride = 0;  // b[n * b_stride + k] where transposed
   bool b_transposed = false;
@@ -70,5 +74,11 @@ struct StagedScratch {
   size_t of_panels;    // first
   size_t of_sums = 0;  // behind them: rows of `columns`
 };
+
+// Floats of the sums of a region of a gradient in pieces, whole cache lines.
+inline int64_t PieceFloats(const GradRegions& regions) {
+  constexpr auto kLine = static_cast<int64_t>(kMostLanes);
+  return (regions.Floats() + kLine - 1) / kLine * kLine;
+}
 
 }  // namespace thimble::kernels::matmul

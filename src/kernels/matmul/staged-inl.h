@@ -154,7 +154,7 @@ class Group {
     const size_t whole = (kTileRows + lanes - 1) / lanes * lanes;
     const size_t tiles = (count + kTileRows - 1) / kTileRows;
     const size_t reach = (tiles - 1) * kTileRows + whole;
-    const size_t end = p.depth * p.a_depth;
+    const size_t end = p.a_elements > 0 ? p.a_elements : p.depth * p.a_depth;
     constexpr size_t kSoon = 16;  // lines that are on their way at a time
     for (size_t k = 0; k < panel.depth; ++k) {
       const size_t at = (panel.depth_begin + k) * p.a_depth + row;

@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include "base/check.h"
+#include "kernels/elementwise/finite-inl.h"
 #include "kernels/pieces-inl.h"
 #include "kernels/simd-inl.h"
 #include "kernels/target.h"
@@ -118,6 +119,20 @@ void FeedBack(int64_t n, float factor, const float* param, float* velocity) {
   MapRow(n, param, velocity, with_error);
 }
 
+// Stores a piece of parameters and velocity, as f32 at p and v.
+void StoreStep(int64_t at, int64_t n, const SgdStep& step, const float* p,
+               float* v, Tensor param, Tensor velocity) {
+  if (step.rounding == Rounding::kFeedback) {
+    if (param.dtype() == DType::kF16) {
+      FeedBack<F16>(n, FeedbackFactor(step), p, v);
+    } else if (param.dtype() == DType::kBF16) {
+      FeedBack<BF16>(n, FeedbackFactor(step), p, v);
+    }
+  }
+  StorePiece(p, at, n, {step.rounding, step.random}, param);
+  StorePiece(v, at, n, {step.rounding, step.random.Next(1)}, velocity);
+}
+
 // Elements [first, last), first a multiple of kPiece.
 void SgdRange(int64_t first, int64_t last, const SgdStep& step, Tensor param,
               ConstTensor grad, Tensor velocity) {
@@ -125,7 +140,6 @@ void SgdRange(int64_t first, int64_t last, const SgdStep& step, Tensor param,
   const bool is_f32 = param.dtype() == DType::kF32 &&
                       grad.dtype() == DType::kF32 &&
                       velocity.dtype() == DType::kF32;
-  const bool feeds_back = step.rounding == Rounding::kFeedback;
   const int64_t most = is_f32 ? last - first : kPiece;
   for (int64_t at = first; at < last; at += most) {
     const int64_t n = HWY_MIN(most, last - at);
@@ -133,13 +147,71 @@ void SgdRange(int64_t first, int64_t last, const SgdStep& step, Tensor param,
     const float* g = LoadPiece(grad, at, n, buffers[1]);
     float* v = OpenPiece(velocity, at, n, buffers[2]);
     SgdPiece(n, step, p, g, v);
-    if (feeds_back && param.dtype() == DType::kF16) {
-      FeedBack<F16>(n, FeedbackFactor(step), p, v);
-    } else if (feeds_back && param.dtype() == DType::kBF16) {
-      FeedBack<BF16>(n, FeedbackFactor(step), p, v);
+    StoreStep(at, n, step, p, v, param, velocity);
+  }
+}
+
+// Of a gradient that comes in parts: the velocity with another one.
+void FoldIntoVelocity(int64_t n, const SgdStep& step, SgdFold form,
+                      const float* sums, const float* p, float* v) {
+  const SgdLanes s(step);
+  const auto count = static_cast<size_t>(n);
+  if (form == SgdFold::kFirst) {
+    Map(
+        count,
+        [&s](V velocity, V param, V sum) HWY_ATTR {
+          return hn::MulAdd(s.momentum, velocity, s.Gradient(param, sum));
+        },
+        v, v, p, sums);
+  } else {
+    Map(
+        count,
+        [&s](V velocity, V sum)
+            HWY_ATTR { return hn::MulAdd(s.scale, sum, velocity); },
+        v, v, sums);
+  }
+}
+
+bool FoldRange(int64_t first, int64_t n, const SgdStep& step, SgdFold form,
+               bool look, const float* sums, Tensor param, Tensor velocity) {
+  if (look && !AllFiniteRange(static_cast<size_t>(n), F32(sums))) return false;
+  float buffers[2][kPiece];
+  for (int64_t i = 0; i < n; i += kPiece) {
+    const int64_t count = HWY_MIN(kPiece, n - i);
+    const int64_t at = first + i;
+    float* v = OpenPiece(velocity, at, count, buffers[1]);
+    if (form == SgdFold::kWhole) {
+      float* p = OpenPiece(param, at, count, buffers[0]);
+      SgdPiece(count, step, p, sums + i, v);
+      StoreStep(at, count, step, p, v, param, velocity);
+      continue;
     }
-    StorePiece(p, at, n, {step.rounding, step.random}, param);
-    StorePiece(v, at, n, {step.rounding, step.random.Next(1)}, velocity);
+    const float* p = form == SgdFold::kFirst
+                         ? LoadPiece(param, at, count, buffers[0])
+                         : nullptr;
+    FoldIntoVelocity(count, step, form, sums + i, p, v);
+    StorePiece(v, at, count, {step.rounding, step.random.Next(1)}, velocity);
+  }
+  return true;
+}
+
+// Elements [first, last), first a multiple of kPiece.
+void ApplyRange(int64_t first, int64_t last, const SgdStep& step, Tensor param,
+                Tensor velocity) {
+  float buffers[2][kPiece];
+  const SgdLanes s(step);
+  for (int64_t at = first; at < last; at += kPiece) {
+    const int64_t n = HWY_MIN(kPiece, last - at);
+    float* p = OpenPiece(param, at, n, buffers[0]);
+    float* v = OpenPiece(velocity, at, n, buffers[1]);
+    MapRow(n, v, p, [&s](V weight, V direction) HWY_ATTR {
+      return hn::NegMulAdd(s.rate, direction, weight);
+    });
+    if (step.rounding == Rounding::kFeedback) {
+      StoreStep(at, n, step, p, v, param, velocity);
+    } else {
+      StorePiece(p, at, n, {step.rounding, step.random}, param);
+    }
   }
 }
 
@@ -150,20 +222,46 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace thimble::kernels {
+namespace {
+
+// Calls body(first, last) for ranges that are whole vectors of any target and
+// whole pieces, so that an element falls into the same ones for every thread
+// count.
+template <typename Body>
+void ForUnits(int64_t n, const KernelContext& context, const Body& body) {
+  constexpr int64_t kUnit = 4096;
+  context.pool->ParallelFor(
+      (n + kUnit - 1) / kUnit, [&](int64_t begin, int64_t end, int) {
+        body(begin * kUnit, end * kUnit < n ? end * kUnit : n);
+      });
+}
+
+}  // namespace
 
 void SgdUpdate(int64_t n, const SgdStep& step, Tensor param, ConstTensor grad,
                Tensor velocity, const KernelContext& context) {
   TH_CHECK(step.rounding != Rounding::kFeedback ||
            (step.momentum > 0.0f && velocity.is_there()));
-  // Elements per unit of work: whole vectors of any target and whole pieces, so
-  // that an element falls into the same ones for every thread count.
-  constexpr int64_t kUnit = 4096;
   const auto range = THIMBLE_DISPATCH(SgdRange).Get();
-  context.pool->ParallelFor(
-      (n + kUnit - 1) / kUnit, [&](int64_t begin, int64_t end, int) {
-        const int64_t last = end * kUnit < n ? end * kUnit : n;
-        range(begin * kUnit, last, step, param, grad, velocity);
-      });
+  ForUnits(n, context, [&](int64_t first, int64_t last) {
+    range(first, last, step, param, grad, velocity);
+  });
+}
+
+bool SgdFoldPiece(int64_t first, int64_t n, const SgdStep& step, SgdFold form,
+                  bool look, const float* sums, Tensor param, Tensor velocity) {
+  TH_CHECK(form == SgdFold::kWhole || velocity.is_there());
+  return THIMBLE_DISPATCH(FoldRange).Get()(first, n, step, form, look, sums,
+                                           param, velocity);
+}
+
+void SgdApply(int64_t n, const SgdStep& step, Tensor param, Tensor velocity,
+              const KernelContext& context) {
+  TH_CHECK(!step.nesterov && velocity.is_there());
+  const auto range = THIMBLE_DISPATCH(ApplyRange).Get();
+  ForUnits(n, context, [&](int64_t first, int64_t last) {
+    range(first, last, step, param, velocity);
+  });
 }
 
 }  // namespace thimble::kernels

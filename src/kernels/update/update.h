@@ -40,6 +40,27 @@ struct SgdStep {
 void SgdUpdate(int64_t n, const SgdStep& step, Tensor param, ConstTensor grad,
                Tensor velocity, const KernelContext& context);
 
+// A step of a parameter whose gradient is not stored: its sums, which are
+// handed over in pieces (kernels/grad_sink), go into the velocity as they are
+// made.
+enum class SgdFold : uint8_t {
+  kFirst,  // v = momentum * v + gradient_scale * sums + weight_decay * param
+  kNext,   // v += gradient_scale * sums
+  kWhole,  // all that SgdUpdate does, with the sums as gradient
+};
+
+// Folds the sums of elements [first, first + n), which begin a block; the
+// parameter is changed by kWhole alone. With `look`, nothing is changed where a
+// sum is not finite, and false is handed back.
+bool SgdFoldPiece(int64_t first, int64_t n, const SgdStep& step, SgdFold form,
+                  bool look, const float* sums, Tensor param, Tensor velocity);
+
+// What is left to do when all sums are in the velocity, without Nesterov:
+// param −= learning_rate * v, and rounding errors are fed back as in SgdUpdate.
+// To the bit what SgdUpdate makes of one gradient, where the velocity is f32.
+void SgdApply(int64_t n, const SgdStep& step, Tensor param, Tensor velocity,
+              const KernelContext& context);
+
 struct AdamStep {
   float learning_rate = 0.1f;
   double beta1 = 0.9;

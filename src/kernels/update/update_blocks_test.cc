@@ -4,14 +4,12 @@
 // values, which is then encoded.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cstdint>
 #include <vector>
 
 #include "base/rng.h"
 #include "base/test_allocations.h"
-#include "kernels/guard_page.h"
-#include "kernels/storage_reference.h"
+#include "kernels/block_tensor.h"
 #include "kernels/stored_tensor.h"
 #include "kernels/testing.h"
 #include "kernels/update/update.h"
@@ -19,68 +17,12 @@
 namespace thimble::kernels {
 namespace {
 
+using testing::BlockTensor;
 using testing::ForEachTarget;
-using testing::GuardPageBuffer;
 using testing::StoredTensor;
 using testing::TestContext;
 
 constexpr RandomAddress kBlocksRandom = {11, 2, UpdateStream(3)};
-
-uint32_t RandomOf(const RandomAddress& random, size_t element) {
-  const RandomStream stream(random.seed, random.step, random.stream);
-  const size_t group = element / kRandomGroup, at = element % kRandomGroup;
-  return stream.Block(static_cast<uint32_t>(
-      group * kRandomBlocks + at % kRandomBlocks))[at / kRandomBlocks];
-}
-
-float WideScale(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-
-// State in blocks, each part ending where an unreadable page begins.
-class BlockState {
- public:
-  BlockState(BlockCoding coding, size_t n)
-      : coding_(coding),
-        n_(n),
-        codes_(n),
-        scales_((n + kBlockValues - 1) / kBlockValues) {}
-
-  Tensor tensor() { return {codes_.data(), DType::kU8, scales_.data()}; }
-  std::vector<float> Values() {
-    std::vector<float> values(n_);
-    for (size_t i = 0; i < n_; ++i) {
-      values[i] = static_cast<float>(reference::BlockValue(
-          coding_, codes_[i], WideScale(scales_[i / kBlockValues])));
-    }
-    return values;
-  }
-  // That it is what `values` are when they are written.
-  void Expect(const std::vector<float>& values, const RandomAddress& random) {
-    for (size_t first = 0; first < n_; first += kBlockValues) {
-      uint32_t largest = 0;
-      const size_t end = std::min(n_, first + kBlockValues);
-      for (size_t i = first; i < end; ++i) {
-        largest =
-            std::max(largest, std::bit_cast<uint32_t>(std::abs(values[i])));
-      }
-      const uint16_t scale = BlockScale(coding_, largest).bits;
-      ASSERT_EQ(scales_[first / kBlockValues], scale);
-      for (size_t i = first; i < end; ++i) {
-        ASSERT_EQ(codes_[i],
-                  reference::BlockCode(coding_, values[i], WideScale(scale),
-                                       RandomOf(random, i)))
-            << i;
-      }
-    }
-  }
-
- private:
-  BlockCoding coding_;
-  size_t n_;
-  GuardPageBuffer<uint8_t> codes_;  // zeros
-  GuardPageBuffer<uint16_t> scales_;
-};
 
 constexpr size_t kLengths[] = {1, 63, 64, 65, 700, 20001};
 
@@ -89,7 +31,7 @@ TEST(UpdateBlocks, SgdKeepsItsVelocityInThem) {
     for (const size_t n : kLengths) {
       for (const int threads : {1, 2, 3}) {
         StoredTensor param(DType::kF32, n, 1), grad(DType::kBF16, n, 2);
-        BlockState velocity(BlockCoding::kSigned, n);
+        BlockTensor velocity(BlockCoding::kSigned, n);
         TestContext context(threads);
         SgdStep step{.momentum = 0.9f, .random = kBlocksRandom};
         for (int t = 0; t < 3; ++t, ++step.random.step) {
@@ -117,8 +59,8 @@ TEST(UpdateBlocks, AdamKeepsBothMomentsInThem) {
     for (const size_t n : kLengths) {
       for (const int threads : {1, 2, 3}) {
         StoredTensor param(DType::kF32, n, 1), grad(DType::kF16, n, 2);
-        BlockState first(BlockCoding::kSigned, n);
-        BlockState second(BlockCoding::kSquareRoot, n);
+        BlockTensor first(BlockCoding::kSigned, n);
+        BlockTensor second(BlockCoding::kSquareRoot, n);
         TestContext context(threads);
         AdamStep step{.random = kBlocksRandom};
         for (; step.number <= 3; ++step.number, ++step.random.step) {
@@ -145,7 +87,7 @@ TEST(UpdateBlocks, AdamKeepsBothMomentsInThem) {
 TEST(UpdateBlocks, NothingIsAllocated) {
   constexpr size_t kCount = 5000;
   StoredTensor param(DType::kBF16, kCount, 1), grad(DType::kF32, kCount, 2);
-  BlockState velocity(BlockCoding::kSigned, kCount);
+  BlockTensor velocity(BlockCoding::kSigned, kCount);
   TestContext context(2);
   const Tensor p = param.tensor(), g = grad.tensor();
   const int64_t before = AllocationCount();
