@@ -51,9 +51,14 @@ std::string PrecisionText(const Precision& precision) {
   if (precision == Precision::All(precision.parameters)) {
     return "--precision " + parameters;
   }
-  return "--parameters " + parameters + " --gradients " +
-         DTypeName(precision.gradients) + " --activations " +
-         DTypeName(precision.activations);
+  std::string gradients = "none";
+  if (precision.keeps_gradients) {
+    gradients = precision.gradients == U8InBlocks()
+                    ? "u8"
+                    : DTypeName(precision.gradients.dtype);
+  }
+  return "--parameters " + parameters + " --gradients " + gradients +
+         " --activations " + DTypeName(precision.activations);
 }
 
 // "4.10 MB less for 9.0% more FLOPs", "the same bytes for 3.0% fewer FLOPs".
