@@ -94,6 +94,7 @@ std::optional<Reach> WithOneImage(Choices& choices, const Plan& plan) {
 // To know what they would take, one would plan several times as long.
 bool TwoPassesMayHelp(Choices& choices, const Plan& plan) {
   return plan.options().training && !plan.options().two_pass &&
+         !plan.UpdatesInBackward() &&  // they would read a weight later
          !planner::FindTwoPassPairs(choices.ProgramOf(plan.microbatch()))
               .empty();
 }
