@@ -18,6 +18,7 @@
 #include "thimble/data.h"
 #include "thimble/model.h"
 #include "thimble/plan.h"
+#include "thimble/session.h"
 #include "thimble/trainer.h"
 
 namespace thimble::testing {
@@ -164,6 +165,63 @@ TEST_F(GradientSinkTest, WithoutGradientsAStepOfOnePartIsTheOrdinaryOne) {
   }
 }
 
+// All parts of one step, of made-up images. Gradients, or velocities where
+// there are none, of the weights.
+std::vector<std::vector<float>> WeightsAfterParts(const Plan& plan,
+                                                  int64_t parts) {
+  auto session = Session::Create(plan, {});
+  EXPECT_TRUE(session.ok());
+  Session& s = **session;
+  s.Initialize(1);
+  const int64_t count = plan.microbatch();
+  for (int64_t part = 0; part < parts; ++part) {
+    const auto images = s.TrainFeed<uint8_t>("images");
+    for (size_t i = 0; i < images.size(); ++i) {
+      images[i] = static_cast<uint8_t>(
+          37 * i + 101 * static_cast<size_t>(part) + i * i / 7);
+    }
+    const auto labels = s.TrainFeed<int32_t>("labels");
+    for (size_t i = 0; i < labels.size(); ++i) {
+      labels[i] = static_cast<int32_t>(i % 3);
+    }
+    s.Differentiate(
+        {.first = part * count, .count = count, .total = parts * count});
+  }
+  std::vector<std::vector<float>> values;
+  for (const ParameterState& p : plan.parameters()) {
+    if (plan.graph().value(p.parameter).spec.shape.rank() < 2) continue;
+    const auto of = s.Floats(p.gradient.valid() ? p.gradient : p.state[0]);
+    values.emplace_back(of.begin(), of.end());
+  }
+  return values;
+}
+
+// From zero and without decay, a velocity is the sum of the parts, which are
+// added in the order in which a gradient's are: to the bit.
+TEST_F(GradientSinkTest, TheFirstVelocityIsTheGradient) {
+  struct Case {
+    Model model;
+    int64_t microbatch, ghost_batch;
+  };
+  const Case cases[] = {
+      {Plain(8), 8, 0},      {Plain(8), 2, 0},
+      {Normalized(8), 4, 0}, {Normalized(8), 8, 2},
+      {Normalized(8), 4, 2}, {ModelOf("lstm-2-16-14"), 10, 0}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.model.name);
+    PlanOptions options = {.optimizer = Sgd({.momentum = 0.9f}),
+                           .threads = 2,
+                           .microbatch = c.microbatch,
+                           .ghost_batch = c.ghost_batch};
+    const int64_t parts = c.model.batch() / c.microbatch;
+    const auto want = WeightsAfterParts(PlanOf(c.model, options), parts);
+    options.precision = Nowhere(DType::kF32);
+    const auto got = WeightsAfterParts(PlanOf(c.model, options), parts);
+    ASSERT_GT(want.size(), 2u);
+    EXPECT_EQ(got, want);
+  }
+}
+
 struct Setting {
   const char* what;
   std::shared_ptr<const Optimizer> optimizer;
@@ -290,6 +348,20 @@ TEST_F(GradientSinkTest, WhatNeedsAGradientIsRefusedWithAdvice) {
         << status.message();
     options.precision.keeps_gradients = true;
     EXPECT_TRUE(MakePlan(ModelOf(c.model), options).ok());
+  }
+}
+
+TEST_F(GradientSinkTest, ARefusedBudgetDoesNotAdviseWhatIsNotPossible) {
+  for (const auto& optimizer : {kPlainMomentum, kNesterov}) {
+    const PlanOptions options = {.optimizer = optimizer,
+                                 .precision = Nowhere(DType::kF32),
+                                 .recompute = "auto",
+                                 .budget = 100'000};
+    const Status status = MakePlan(ModelOf("wrn-10-1"), options).status();
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.message().find("two_pass") != std::string::npos,
+              optimizer == kPlainMomentum)
+        << status.message();
   }
 }
 

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "ops/accumulate.h"
 #include "ops/bound_op.h"
+#include "ops/gradient_out.h"
 #include "ops/softmax_cross_entropy.h"
 
 namespace thimble::ops {
@@ -63,6 +65,18 @@ TEST(Run, SumsOfGradientsMayBeStoredInAnotherType) {
   EXPECT_EQ(sum, (std::vector<uint16_t>{0x3F80, 0xC020, 0x4380}));
   Accumulate().Run(op, {.accumulate = true});  // 256 + 257 = 513 becomes 512
   EXPECT_EQ(sum, (std::vector<uint16_t>{0x4000, 0xC0A0, 0x4400}));
+}
+
+// What is added at different images of a step is rounded by different numbers.
+TEST(Run, GradientsRandomNumbersAreOthersForEachImageAndStep) {
+  const RunContext run = {.seed = 3, .step = 9};
+  const kernels::RandomAddress first = GradientRandom(run, 0, 5);
+  EXPECT_EQ(first.step, 9u);
+  EXPECT_EQ(first.stream, 5u);
+  std::set<uint64_t> steps = {first.step, 10};
+  for (const int64_t image : {int64_t{1}, int64_t{50}, int64_t{4000000000}}) {
+    EXPECT_TRUE(steps.insert(GradientRandom(run, image, 5).step).second);
+  }
 }
 
 }  // namespace

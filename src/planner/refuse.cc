@@ -117,6 +117,7 @@ std::optional<Reach> WithOneImage(Choices& choices, const Plan& plan) {
 // To know what they would take, one would plan several times as long.
 bool TwoPassesMayHelp(Choices& choices, const Plan& plan) {
   if (!plan.options().training || plan.options().two_pass) return false;
+  if (plan.UpdatesInBackward()) return false;  // they read a weight later
   const size_t precision =
       choices.PrecisionAt({plan.options().precision, plan.options().optimizer});
   return !planner::FindTwoPassPairs(

@@ -3,7 +3,13 @@
 // Steps whose gradients are not finite: nothing of them is applied.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/test_session.h"
 
@@ -144,6 +150,99 @@ TEST(LossScaling, WithoutGradientsAnInfinityBehindAWeightLeavesItAlone) {
     tiny->TrainStep(kBatch, 0.1f);
     EXPECT_NE(tiny.State(), before);
   }
+}
+
+// Passes its input on; when it is told to, its gradient's first value, that of
+// the first image's first feature, is infinite.
+class GradSpike final : public OpDef {
+ public:
+  GradSpike(const bool* is_on, bool is_gradient)
+      : is_on_(is_on), is_gradient_(is_gradient) {}
+  std::string_view name() const override { return "grad-spike"; }
+  Result<std::vector<ValueSpec>> Infer(
+      std::span<const ValueSpec> inputs) const override {
+    return std::vector<ValueSpec>{inputs[0]};
+  }
+  void Gradient(GradientContext& context) const override {
+    context.grad_inputs[0] = context.emit.Emit(
+        context.name + ".grad_x", std::make_shared<GradSpike>(is_on_, true),
+        {context.grad_outputs[0]}, Role::kActivationGradient)[0];
+  }
+  void Run(const BoundOp& op, const RunContext&) const override {
+    std::memcpy(op.Out(0).data(), op.In(0).data(), op.out_spec(0).bytes());
+    if (is_gradient_ && *is_on_) op.Out(0).f32()[0] = HUGE_VALF;
+  }
+
+ private:
+  const bool* is_on_;
+  bool is_gradient_;
+};
+
+// 2 x 2 grey pixels -> linear to 80 features -> spike -> linear -> loss. The
+// gradient of the first weight comes in several pieces, of which only the first
+// meets the spike.
+Model SpikedModel(const bool* spike) {
+  Model model;
+  model.name = "spiked";
+  Graph& g = model.graph;
+  g.AddAxis("images", kBatch);
+  const auto op = [&](const char* name, std::shared_ptr<const OpDef> def,
+                      const std::vector<ValueId>& inputs) {
+    return *g.AddOp(name, std::move(def), inputs);
+  };
+  const auto weight = [&](const char* name, const Shape& shape) {
+    return g.AddValue(name, {shape, DType::kF32}, Role::kParameter,
+                      {Init::Kind::kUniform, 0.5f});
+  };
+  const ValueId images = g.AddValue(
+      "images", {{kBatch, 1, 2, 2}, DType::kU8, kBatchAxis}, Role::kInput);
+  const ValueId labels =
+      g.AddValue("labels", {{kBatch}, DType::kI32, kBatchAxis}, Role::kInput);
+  const std::vector<float> scale = {1 / 64.0f}, shift = {-2.0f};
+  ValueId x = op("normalize", std::make_shared<ops::Normalize>(scale, shift),
+                 {images})[0];
+  x = op("flatten", std::make_shared<ops::Flatten>(), {x})[0];
+  const auto linear = std::make_shared<ops::Linear>();
+  x = op("fc1", linear, {x, weight("fc1.weight", {80, kPixels})})[0];
+  x = op("spike", std::make_shared<GradSpike>(spike, false), {x})[0];
+  x = op("fc2", linear, {x, weight("fc2.weight", {kClasses, 80})})[0];
+  const auto ends =
+      op("loss", std::make_shared<ops::SoftmaxCrossEntropy>(), {x, labels});
+  model.ends = {.feeds = {{"images", images}, {"labels", labels}},
+                .outputs = {{"logits", x}},
+                .loss = ends[0],
+                .metrics = {{"accuracy", ends[1]}}};
+  return model;
+}
+
+// Where the gradient of an activation is not finite, nothing is folded of any
+// weight before it, though most of the sums would be finite.
+TEST(LossScaling, WithoutGradientsThoseOfActivationsAreLookedAt) {
+  bool spike = false;
+  PlanOptions options;
+  options.precision.keeps_gradients = false;
+  const auto plan = MakePlan(SpikedModel(&spike), options);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const auto session = Session::Create(*plan, {});
+  ASSERT_TRUE(session.ok());
+  Session& s = **session;
+  s.Initialize(1);
+  s.ScaleLoss(2.0f);
+  std::ranges::fill(s.TrainFeed<uint8_t>("images"), uint8_t{200});
+  std::ranges::fill(s.TrainFeed<int32_t>("labels"), 1);
+  const auto velocity = [&](size_t parameter) {
+    const auto of = s.Floats(plan->parameters()[parameter].state[0]);
+    return std::vector<float>(of.begin(), of.end());
+  };
+  const std::vector<float> first = velocity(0), second = velocity(1);
+  spike = true;
+  s.Differentiate(kBatch);
+  EXPECT_EQ(s.Update(0.1f), StepOutcome::kSkipped);
+  EXPECT_EQ(velocity(0), first);
+  EXPECT_NE(velocity(1), second);  // it stands behind the spike
+  spike = false;
+  s.TrainStep(kBatch, 0.1f);
+  EXPECT_NE(velocity(0), first);
 }
 
 // A power of two is taken out again exactly, where nothing overflows or
