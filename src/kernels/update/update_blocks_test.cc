@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/test_allocations.h"
 #include "kernels/block_tensor.h"
+#include "kernels/grad_sink/grad_sink.h"
 #include "kernels/stored_tensor.h"
 #include "kernels/testing.h"
 #include "kernels/update/update.h"
@@ -79,6 +80,40 @@ TEST(UpdateBlocks, AdamKeepsBothMomentsInThem) {
           second.Expect(v, step.random.Next(2));
           if (::testing::Test::HasFailure()) return;
         }
+      }
+    }
+  });
+}
+
+TEST(UpdateBlocks, AGradientInThemIsReadAsItsValues) {
+  ForEachTarget([] {
+    for (const size_t n : kLengths) {
+      const auto count = static_cast<int64_t>(n);
+      BlockTensor grad(BlockCoding::kSigned, n);
+      std::vector<float> sums(n);
+      for (size_t i = 0; i < n; ++i) sums[i] = testing::TestValue(7, i);
+      StoredSink(grad.tensor(), ConstTensor::None(), kBlocksRandom)
+          .Take(0, count, sums.data());
+      std::vector<float> values = grad.Values();
+      for (const int threads : {1, 3}) {
+        const TestContext context(threads);
+        StoredTensor param(DType::kF16, n, 1), same(DType::kF16, n, 1);
+        std::vector<float> v(n, 0.5f), v_same(n, 0.5f);
+        const SgdStep sgd{.momentum = 0.9f, .nesterov = true};
+        SgdUpdate(count, sgd, param.tensor(), grad.tensor(), F32(v.data()),
+                  *context);
+        SgdUpdate(count, sgd, same.tensor(), F32(values.data()),
+                  F32(v_same.data()), *context);
+        EXPECT_EQ(param.Bytes(), same.Bytes());
+        EXPECT_EQ(v, v_same);
+        std::vector<float> m(n), m_same(n);
+        AdamUpdate(count, {}, param.tensor(), grad.tensor(),
+                   {F32(m.data()), F32(v.data())}, *context);
+        AdamUpdate(count, {}, same.tensor(), F32(values.data()),
+                   {F32(m_same.data()), F32(v_same.data())}, *context);
+        EXPECT_EQ(param.Bytes(), same.Bytes());
+        EXPECT_EQ(m, m_same);
+        EXPECT_EQ(v, v_same);
       }
     }
   });
