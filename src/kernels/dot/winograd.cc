@@ -207,38 +207,88 @@ void SumStripChunk(const PassCall& call, PassWork& work, int64_t group,
       call.sink.partials + 2 * (chunk * pass.outputs + group * pass.group));
 }
 
-// Threads share the strips evenly; a unit goes to the one that has its first.
+// How a call's work is divided: into groups of outputs, and those into units of
+// strips. Threads share the strips of all groups evenly; a unit goes to the one
+// that has its first.
+struct PassUnits {
+  PassUnits(const WinogradPass& pass, int64_t images, bool reducing)
+      : strips(images * pass.grid.image_strips()),
+        unit_strips(
+            reducing ? conv::ChunkImages(pass.grid.height * pass.grid.width) *
+                           pass.grid.image_strips()
+                     : pass.strips),
+        order(pass.groups(), conv::CeilDiv(strips, unit_strips),
+              std::max<int64_t>(conv::kCachedBytes / UnitBytes(pass), 1)) {}
+  int64_t UnitBytes(const WinogradPass& pass) const {
+    return unit_strips * conv::kStripPixels * pass.grid.channels * 2;
+  }
+  // Calls f(group, unit, first strip, strips) for those of [begin, end).
+  template <typename F>
+  void ForEach(int64_t begin, int64_t end, const F& f) const {
+    int64_t at = 0;
+    for (int64_t i = 0; i < order.count() && at < end; ++i) {
+      const int64_t first = order.unit(i) * unit_strips;
+      const int64_t n = std::min(unit_strips, strips - first);
+      if (at >= begin) f(order.group(i), order.unit(i), first, n);
+      at += n;
+    }
+  }
+  int64_t strips;
+  int64_t unit_strips;
+  conv::UnitOrder order;
+};
+
+// What the thread with most work has to do, in the unit of CostOf.
+int64_t BusiestCost(const WinogradPass& pass, int64_t images, bool reducing,
+                    int64_t threads) {
+  const PassUnits units(pass, images, reducing);
+  const int64_t all = pass.groups() * units.strips;
+  int64_t most = 0;
+  for (int64_t t = 0; t < threads; ++t) {
+    int64_t sums = 0;
+    units.ForEach(all * t / threads, all * (t + 1) / threads,
+                  [&](int64_t group, int64_t, int64_t, int64_t n) {
+                    sums += n * OutputsOf(pass, group);
+                  });
+    most = std::max(most, sums);
+  }
+  return most * (2 * pass.grid.channels + CostOf(pass) / 1024);
+}
+
+// With smaller groups where threads can share them better.
+WinogradPass SharedPass(WinogradPass pass, int64_t images, bool reducing,
+                        int64_t threads) {
+  if (threads == 1) return pass;
+  WinogradPass best = pass;
+  int64_t least = BusiestCost(pass, images, reducing, threads);
+  while (pass.group % (2 * kOutputBlock) == 0) {
+    pass.group /= 2;
+    const int64_t cost = BusiestCost(pass, images, reducing, threads);
+    if (cost >= least) continue;
+    least = cost;
+    best = pass;
+  }
+  return best;
+}
+
 void RunUnits(const PassCall& call, int64_t images,
               const KernelContext& context) {
   const WinogradPass& pass = call.pass;
-  const int64_t strips = images * pass.grid.image_strips();
   const bool reducing = call.sink.reducing();
-  const int64_t chunk_images =
-      conv::ChunkImages(pass.grid.height * pass.grid.width);
-  const int64_t unit_strips =
-      reducing ? chunk_images * pass.grid.image_strips() : pass.strips;
-  const int64_t unit_bytes =
-      unit_strips * conv::kStripPixels * pass.grid.channels * 2;
-  const conv::UnitOrder order(
-      pass.groups(), conv::CeilDiv(strips, unit_strips),
-      std::max<int64_t>(conv::kCachedBytes / unit_bytes, 1));
-  context.pool->ParallelFor(
-      pass.groups() * strips, [&](int64_t begin, int64_t end, int thread) {
-        PassWork work(pass, context.PerThread<void>(thread));
-        int64_t at = 0;
-        for (int64_t i = 0; i < order.count() && at < end; ++i) {
-          const int64_t first = order.unit(i) * unit_strips;
-          const int64_t n = std::min(unit_strips, strips - first);
-          const bool ours = at >= begin;
-          at += n;
-          if (!ours) continue;
-          if (reducing) {
-            SumStripChunk(call, work, order.group(i), order.unit(i), first, n);
-          } else {
-            SumStrips(call, work, order.group(i), first, n);
-          }
-        }
-      });
+  const PassUnits units(pass, images, reducing);
+  context.pool->ParallelFor(pass.groups() * units.strips, [&](int64_t begin,
+                                                              int64_t end,
+                                                              int thread) {
+    PassWork work(pass, context.PerThread<void>(thread));
+    units.ForEach(begin, end,
+                  [&](int64_t group, int64_t unit, int64_t first, int64_t n) {
+                    if (reducing) {
+                      SumStripChunk(call, work, group, unit, first, n);
+                    } else {
+                      SumStrips(call, work, group, first, n);
+                    }
+                  });
+  });
 }
 
 // ---- Gradient of the weights
@@ -326,6 +376,7 @@ bool RunWinograd(const Conv2dShape& shape, bool forward, size_t bytes,
   if (!IsBf16(input.x) || !IsBf16(weights) || !IsBf16(sink.to)) return false;
   WinogradPass pass;
   if (!MakeWinogradPass(shape, forward, bytes, pass)) return false;
+  pass = SharedPass(pass, images, sink.reducing(), context.pool->threads());
   RunUnits({ActiveKernels(), pass, input, weights, sink, write}, images,
            context);
   return true;
