@@ -12,6 +12,7 @@
 //   LoadNineWords(p)           nothing is read past them; zeros for the rest
 //   Add Sub Mul FusedMulAdd(a, b, c) = a * b + c rounded once
 //   ZeroIfNegative(v) AtLeast(bound, v)        a NaN stays
+//   IfPositive(u, v)           v where u > 0, else zero
 //   MaskedMulAdd(mask, a, b, c) zero where the lane of MaskOf(words) was
 //   Even(w) Odd(w)             the lower, the upper of each pair, in f32
 //   Dot(sum, x, w)             dot_form.h says what it is

@@ -109,6 +109,12 @@ THIMBLE_DOT_INLINE Floats ZeroIfNegative(Floats v) {
 THIMBLE_DOT_INLINE Floats AtLeast(Floats bound, Floats v) {
   return {_mm256_max_ps(bound.low, v.low), _mm256_max_ps(bound.high, v.high)};
 }
+THIMBLE_DOT_INLINE __m256 HalfIfPositive(__m256 u, __m256 v) {
+  return _mm256_and_ps(_mm256_cmp_ps(u, _mm256_setzero_ps(), _CMP_GT_OQ), v);
+}
+THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
+  return {HalfIfPositive(u.low, v.low), HalfIfPositive(u.high, v.high)};
+}
 using LaneMask = Words;
 THIMBLE_DOT_INLINE __m256i HalfMask(__m256i v) {
   return _mm256_xor_si256(_mm256_cmpeq_epi32(v, _mm256_setzero_si256()),

@@ -83,6 +83,10 @@ THIMBLE_DOT_INLINE Floats ZeroIfNegative(Floats v) {
 THIMBLE_DOT_INLINE Floats AtLeast(Floats bound, Floats v) {
   return _mm512_max_ps(bound, v);
 }
+THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
+  return _mm512_maskz_mov_ps(
+      _mm512_cmp_ps_mask(u, _mm512_setzero_ps(), _CMP_GT_OQ), v);
+}
 using LaneMask = __mmask16;
 THIMBLE_DOT_INLINE LaneMask MaskOf(Words v) {
   return _mm512_test_epi32_mask(v, v);

@@ -47,6 +47,7 @@ inline void ProbeMoves(const float* v, float (*to)[16]) {
   Store(MaskedMulAdd(MaskOf(WordsOf(FromBefore<4>(from))), from, one, one),
         to[9]);
   StoreInterleaved(from, SetFloats(0.5f), to[10], to[11]);
+  Store(IfPositive(from, one), to[12]);
 }
 // Pieces of 32 and 16 bytes in reverse order, by loads and by stores.
 inline void ProbePieces(const uint32_t* from, uint32_t (*to)[16]) {

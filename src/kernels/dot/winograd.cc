@@ -30,6 +30,16 @@ bool IsBf16(const ConstTensor& tensor) {
   return tensor.dtype() == DType::kBF16 && !tensor.is_in_blocks();
 }
 
+// Where element `offset` lies, if there is one.
+const uint16_t* Bf16At(const ConstTensor& tensor, int64_t offset) {
+  if (!tensor.is_there()) return nullptr;
+  return static_cast<const uint16_t*>(tensor.data()) + offset;
+}
+uint16_t* Bf16At(const Tensor& tensor, int64_t offset) {
+  if (!tensor.is_there()) return nullptr;
+  return static_cast<uint16_t*>(tensor.data()) + offset;
+}
+
 // Strip `strip` of an image. A row of tiles is two rows of pixels.
 StripRows RowsOf(const conv::StripGrid& grid, int64_t strip) {
   StripRows rows;
@@ -118,15 +128,49 @@ const uint32_t* SliceWeights(const PassCall& call, PassWork& work,
   return to;
 }
 
-// `strips` sums of one output of the group to where they belong. Strips of one
-// image are neighbours there.
+// A row of results of one channel, from element `offset` on, to where they
+// belong. As conv/'s writer, but without bringing pixels into their order
+// first, where that can be done without.
+void WriteSumRow(const PassCall& call, const SumRow& row, int64_t channel,
+                 int64_t offset, float* line, conv::Partial& partial) {
+  const conv::Sink& sink = call.sink;
+  const int64_t pixels = row.strips * conv::kStripPixels;
+  if (!sink.x.is_there()) {
+    const double sum =
+        call.kernels.write_sums(row, Bf16At(sink.residual, offset),
+                                sink.moments, Bf16At(sink.to, offset));
+    if (!sink.moments) return;
+    // As MergeMoments of conv/rows-inl.h.
+    const auto count = static_cast<double>(pixels);
+    const auto center = static_cast<float>(sum / count);
+    const RowSums off = call.kernels.sum_deviations(row, center);
+    double m2 = off.second - off.first * off.first / count;
+    if (m2 < 0.0) m2 = 0.0;  // a NaN stays
+    partial.Merge(count, center + off.first / count, m2);
+  } else if (sink.known_sums == nullptr && IsBf16(sink.x)) {
+    const RowSums sums =
+        call.kernels.write_masked(row, Bf16At(sink.x, offset),
+                                  {.scale = sink.scale[channel],
+                                   .shift = sink.shift[channel],
+                                   .mean = sink.mean[channel],
+                                   .inv_std = sink.inv_std[channel]},
+                                  Bf16At(sink.to, offset));
+    partial.first += sums.first;
+    partial.second += sums.second;
+  } else {
+    call.kernels.order_pixels(row, line);
+    call.write(sink, channel, offset, pixels, line, &partial);
+  }
+}
+
+// `strips` sums of one output of the group. Strips of one image are neighbours
+// in the result.
 void WriteStrips(const PassCall& call, PassWork& work, int64_t group,
                  int64_t output, int64_t first_strip, int64_t strips) {
   const WinogradPass& pass = call.pass;
   const int64_t channel = group * pass.group + output;
   const int64_t image_strips = pass.grid.image_strips();
-  const bool plain = !call.sink.residual.is_there() && !call.sink.moments &&
-                     !call.sink.x.is_there();
+  const int64_t stride = pass.group * conv::kStripPixels;
   for (int64_t s = 0; s < strips;) {
     const int64_t strip = first_strip + s;
     const int64_t in_image = strip % image_strips;
@@ -135,22 +179,12 @@ void WriteStrips(const PassCall& call, PassWork& work, int64_t group,
         ((strip / image_strips * pass.outputs + channel) * image_strips +
          in_image) *
         conv::kStripPixels;
-    for (int64_t i = 0; i < n; ++i) {
-      const float* sums =
-          work.sums + ((s + i) * pass.group + output) * conv::kStripPixels;
-      const int64_t at = i * conv::kStripPixels;
-      if (plain) {
-        call.kernels.round_pixels(
-            pass.grid.width, sums,
-            static_cast<uint16_t*>(call.sink.to.data()) + offset + at);
-      } else {
-        call.kernels.order_pixels(pass.grid.width, sums, work.line + at);
-      }
-    }
-    if (!plain) {
-      call.write(call.sink, channel, offset, n * conv::kStripPixels, work.line,
-                 work.partials + output);
-    }
+    WriteSumRow(call,
+                {.width = pass.grid.width,
+                 .strips = n,
+                 .sums = work.sums + s * stride + output * conv::kStripPixels,
+                 .stride = stride},
+                channel, offset, work.line, work.partials[output]);
     s += n;
   }
 }

@@ -304,43 +304,6 @@ void Multiply(const uint32_t* tiles, const uint32_t* weights, int64_t channels,
   }
 }
 
-// ---- Output
-
-// Row `a` of every row of tiles lies at to + a * width, 2 * width apart.
-void RoundPixels(int64_t width, const float* sums, uint16_t* to) {
-  for (int64_t a = 0; a < 2; ++a) {
-    const float* row = sums + 2 * a * kLanes;
-    const Words v = Zip(LoadFloats(row), LoadFloats(row + kLanes));
-    uint16_t* at = to + a * width;
-    if (width == 32) {
-      Store(v, at);
-    } else if (width == 16) {
-      StoreHalves(v, at, at + 32);
-    } else {
-      StoreQuarters(v, at, at + 16, at + 32, at + 48);
-    }
-  }
-}
-
-void OrderPixels(int64_t width, const float* sums, float* to) {
-  for (int64_t a = 0; a < 2; ++a) {
-    const float* row = sums + 2 * a * kLanes;
-    const Floats left = LoadFloats(row), right = LoadFloats(row + kLanes);
-    float* at = to + a * width;
-    if (width == 32) {
-      StoreInterleaved(left, right, at, at + 16);
-    } else if (width == 16) {
-      StoreInterleaved(left, right, at, at + 32);
-    } else {
-      float line[32];
-      StoreInterleaved(left, right, line, line + 16);
-      for (int64_t i = 0; i < 4; ++i) {
-        std::memcpy(at + 16 * i, line + 8 * i, 8 * sizeof(float));
-      }
-    }
-  }
-}
-
 }  // namespace
 THIMBLE_DOT_END
 
