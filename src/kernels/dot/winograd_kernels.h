@@ -7,8 +7,6 @@
 
 #include <cstdint>
 
-#include "kernels/dot/dot_form.h"
-
 namespace thimble::kernels::dot {
 
 // Where a strip's tiles lie in a plane: row k of all its tiles, k being 0 for
@@ -105,5 +103,8 @@ struct WinogradKernels {
   // [channel][slice][column][output] to [channel][tap][output], in place.
   void (*fold)(int64_t outputs, int64_t channels, float* line, float* sums);
 };
+
+// Of the active build. REQUIRES: dot products are on.
+const WinogradKernels& ActiveWinogradKernels();
 
 }  // namespace thimble::kernels::dot
