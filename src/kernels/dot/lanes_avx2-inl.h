@@ -99,19 +99,35 @@ THIMBLE_DOT_INLINE Floats FusedMulAdd(Floats a, Floats b, Floats c) {
   return {_mm256_fmadd_ps(a.low, b.low, c.low),
           _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
-THIMBLE_DOT_INLINE __m256 HalfIfNotBelow(__m256 v, __m256 bound) {
-  return _mm256_andnot_ps(_mm256_cmp_ps(v, bound, _CMP_LT_OQ), v);
-}
-THIMBLE_DOT_INLINE Floats ZeroIfBelow(Floats v, Floats bound) {
-  return {HalfIfNotBelow(v.low, bound.low), HalfIfNotBelow(v.high, bound.high)};
+THIMBLE_DOT_INLINE __m256 HalfIfNotNegative(__m256 v) {
+  return _mm256_andnot_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ), v);
 }
 THIMBLE_DOT_INLINE Floats ZeroIfNegative(Floats v) {
-  return ZeroIfBelow(v, ZeroFloats());
+  return {HalfIfNotNegative(v.low), HalfIfNotNegative(v.high)};
 }
-THIMBLE_DOT_INLINE Floats And(Floats v, Words mask) {
-  const Words w = WordsOf(v);
-  return FloatsOf(
-      {_mm256_and_si256(w.low, mask.low), _mm256_and_si256(w.high, mask.high)});
+// The instruction gives its second operand where one is not a number.
+THIMBLE_DOT_INLINE Floats AtLeast(Floats bound, Floats v) {
+  return {_mm256_max_ps(bound.low, v.low), _mm256_max_ps(bound.high, v.high)};
+}
+THIMBLE_DOT_INLINE __m256 HalfIfPositive(__m256 u, __m256 v) {
+  return _mm256_and_ps(_mm256_cmp_ps(u, _mm256_setzero_ps(), _CMP_GT_OQ), v);
+}
+THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
+  return {HalfIfPositive(u.low, v.low), HalfIfPositive(u.high, v.high)};
+}
+using LaneMask = Words;
+THIMBLE_DOT_INLINE __m256i HalfMask(__m256i v) {
+  return _mm256_xor_si256(_mm256_cmpeq_epi32(v, _mm256_setzero_si256()),
+                          SetHalf(0xFFFFFFFFu));
+}
+THIMBLE_DOT_INLINE LaneMask MaskOf(Words v) {
+  return {HalfMask(v.low), HalfMask(v.high)};
+}
+THIMBLE_DOT_INLINE Floats MaskedMulAdd(LaneMask mask, Floats a, Floats b,
+                                       Floats c) {
+  const Words all = WordsOf(FusedMulAdd(a, b, c));
+  return FloatsOf({_mm256_and_si256(all.low, mask.low),
+                   _mm256_and_si256(all.high, mask.high)});
 }
 
 THIMBLE_DOT_INLINE Floats Even(Words v) {

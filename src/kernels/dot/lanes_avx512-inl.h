@@ -79,12 +79,21 @@ THIMBLE_DOT_INLINE Floats ZeroIfNegative(Floats v) {
   return _mm512_mask_mov_ps(v, negative, _mm512_setzero_ps());
 }
 
-THIMBLE_DOT_INLINE Floats ZeroIfBelow(Floats v, Floats bound) {
-  const __mmask16 below = _mm512_cmp_ps_mask(v, bound, _CMP_LT_OQ);
-  return _mm512_mask_mov_ps(v, below, _mm512_setzero_ps());
+// The instruction gives its second operand where one is not a number.
+THIMBLE_DOT_INLINE Floats AtLeast(Floats bound, Floats v) {
+  return _mm512_max_ps(bound, v);
 }
-THIMBLE_DOT_INLINE Floats And(Floats v, Words mask) {
-  return FloatsOf(_mm512_and_si512(WordsOf(v), mask));
+THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
+  return _mm512_maskz_mov_ps(
+      _mm512_cmp_ps_mask(u, _mm512_setzero_ps(), _CMP_GT_OQ), v);
+}
+using LaneMask = __mmask16;
+THIMBLE_DOT_INLINE LaneMask MaskOf(Words v) {
+  return _mm512_test_epi32_mask(v, v);
+}
+THIMBLE_DOT_INLINE Floats MaskedMulAdd(LaneMask mask, Floats a, Floats b,
+                                       Floats c) {
+  return _mm512_maskz_fmadd_ps(mask, a, b, c);
 }
 
 THIMBLE_DOT_INLINE Floats Even(Words v) {

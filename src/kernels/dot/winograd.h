@@ -58,8 +58,10 @@ struct WinogradPass {
   int64_t channel_weights = 0;  // from one channel's weights to the next
   int64_t output_weights = 0;   // and from one output's
   int64_t chunk = 0;            // channels of a slice that are in scratch
-  int64_t group = 0;            // outputs whose weights are
-  int64_t strips = 0;           // whose sums are
+  // Outputs whose weights are in scratch. Bits do not depend on it: a call may
+  // take less, for work that its threads can share.
+  int64_t group = 0;
+  int64_t strips = 0;     // whose sums are
   bool resident = false;  // all slices of a group's weights are in scratch
 
   int64_t groups() const { return conv::CeilDiv(outputs, group); }
@@ -84,12 +86,14 @@ inline int64_t CostOf(const WinogradPass& pass) {
   constexpr int64_t kPairInput = 40;    // a slice of a strip; for the group
   constexpr int64_t kPairWeights = 60;  // a slice of kOutputBlock outputs
   constexpr int64_t kChunkSums = 8;     // a slice
+  constexpr int64_t kRow = 12;          // writing; neighbours are one row
   const int64_t scale = 1024;
   const int64_t pairs = pass.grid.channels / 2;
   int64_t cost = scale * kPairInput * pairs / pass.group;
   if (!pass.resident || pass.groups() > 1) {
     cost += scale * kPairWeights * pairs / kOutputBlock / pass.strips;
   }
+  cost += scale * kRow / std::min<int64_t>(pass.strips, 4);
   return cost +
          scale * kChunkSums * conv::CeilDiv(pass.grid.channels, pass.chunk);
 }
@@ -107,7 +111,7 @@ inline bool MakeWinogradPass(const Conv2dShape& s, bool forward, size_t bytes,
   pass.output_weights = forward ? s.in_channels * 9 : 9;
   if (pass.outputs % kOutputBlock != 0) return false;
   int64_t least = 0;
-  for (int64_t n = 1; n <= pass.outputs / kOutputBlock; ++n) {
+  for (int64_t n = 1; n <= pass.outputs / kOutputBlock; n *= 2) {
     pass.group = conv::RoundUp(conv::CeilDiv(pass.outputs, n), kOutputBlock);
     for (int64_t chunks = 1; chunks <= 8; chunks *= 2) {
       pass.chunk = conv::RoundUp(conv::CeilDiv(pass.grid.channels, chunks), 2);

@@ -16,6 +16,7 @@
 #include "kernels/dot/lanes-inl.h"
 #include "kernels/dot/winograd_kernels.h"
 #include "kernels/dot/winograd_pass-inl.h"
+#include "kernels/dot/winograd_rows-inl.h"
 
 THIMBLE_DOT_BEGIN
 namespace {
@@ -204,7 +205,9 @@ static const dot::WinogradKernels& WinogradTable() {
       .transform_tiles = &TransformTiles,
       .transform_weights = &TransformWeights,
       .multiply = &Multiply,
-      .round_pixels = &RoundPixels,
+      .write_sums = &WriteSums,
+      .sum_deviations = &SumDeviations,
+      .write_masked = &WriteMasked,
       .order_pixels = &OrderPixels,
       .transpose_grad = &TransposeGrad,
       .transform_grad = &TransformGrad,

@@ -38,13 +38,13 @@ THIMBLE_DOT_INLINE Words LoadTileRow(const dot::StripRows& rows, int64_t k,
   if constexpr (kWidth == 8) return LoadQuarters(p[0], p[1], p[2], p[3]);
 }
 
-// All bits set where row k exists.
-THIMBLE_DOT_INLINE Words TileRowMask(const dot::StripRows& rows, int64_t k) {
+// Where row k exists.
+THIMBLE_DOT_INLINE LaneMask TileRowMask(const dot::StripRows& rows, int64_t k) {
   uint32_t mask[kLanes];
   for (int64_t i = 0; i < kLanes; ++i) {
-    mask[i] = rows.offset[k][2 * i / rows.width] < 0 ? 0 : 0xFFFFFFFFu;
+    mask[i] = rows.offset[k][2 * i / rows.width] < 0 ? 0 : 1;
   }
-  return LoadWords(mask);
+  return MaskOf(LoadWords(mask));
 }
 
 // Slice i of B'x is row `plus` of a tile's four, and row `minus` taken from it
@@ -62,14 +62,14 @@ struct SliceLoad {
   SliceLoad(const dot::StripRows& strip, int64_t slice, bool relu)
       : rows(kSliceRows[slice]),
         sign(SetFloats(rows.sign)),
-        plus_mask(TileRowMask(strip, rows.plus)),
-        minus_mask(TileRowMask(strip, rows.minus)),
+        plus(TileRowMask(strip, rows.plus)),
+        minus(TileRowMask(strip, rows.minus)),
         bound(
             SetFloats(relu ? 0.0f : -std::numeric_limits<float>::infinity())) {}
   SliceRows rows;
   Floats sign;
-  Words plus_mask;
-  Words minus_mask;
+  LaneMask plus;
+  LaneMask minus;
   Floats bound;
 };
 
@@ -89,11 +89,9 @@ THIMBLE_DOT_INLINE void LoadColumns(const dot::StripRows& strip,
     const Floats shift = SetFloats(planes.shift[channel]);
     THIMBLE_DOT_UNROLL
     for (int i = 0; i < 2; ++i) {
-      p[i] = ZeroIfBelow(FusedMulAdd(p[i], scale, shift), load.bound);
-      m[i] = ZeroIfBelow(FusedMulAdd(m[i], scale, shift), load.bound);
       // Padding is zero after the activation.
-      p[i] = And(p[i], load.plus_mask);
-      m[i] = And(m[i], load.minus_mask);
+      p[i] = AtLeast(load.bound, MaskedMulAdd(load.plus, p[i], scale, shift));
+      m[i] = AtLeast(load.bound, MaskedMulAdd(load.minus, m[i], scale, shift));
     }
   }
   const Floats even = FusedMulAdd(m[0], load.sign, p[0]);
@@ -302,43 +300,6 @@ void Multiply(const uint32_t* tiles, const uint32_t* weights, int64_t channels,
       const Floats right = Sub(Sub(sum[1][i], sum[2][i]), sum[3][i]);
       AddSlice(left, slice, first, sums, sums + 2 * kLanes);
       AddSlice(right, slice, first, sums + kLanes, sums + 3 * kLanes);
-    }
-  }
-}
-
-// ---- Output
-
-// Row `a` of every row of tiles lies at to + a * width, 2 * width apart.
-void RoundPixels(int64_t width, const float* sums, uint16_t* to) {
-  for (int64_t a = 0; a < 2; ++a) {
-    const float* row = sums + 2 * a * kLanes;
-    const Words v = Zip(LoadFloats(row), LoadFloats(row + kLanes));
-    uint16_t* at = to + a * width;
-    if (width == 32) {
-      Store(v, at);
-    } else if (width == 16) {
-      StoreHalves(v, at, at + 32);
-    } else {
-      StoreQuarters(v, at, at + 16, at + 32, at + 48);
-    }
-  }
-}
-
-void OrderPixels(int64_t width, const float* sums, float* to) {
-  for (int64_t a = 0; a < 2; ++a) {
-    const float* row = sums + 2 * a * kLanes;
-    const Floats left = LoadFloats(row), right = LoadFloats(row + kLanes);
-    float* at = to + a * width;
-    if (width == 32) {
-      StoreInterleaved(left, right, at, at + 16);
-    } else if (width == 16) {
-      StoreInterleaved(left, right, at, at + 32);
-    } else {
-      float line[32];
-      StoreInterleaved(left, right, line, line + 16);
-      for (int64_t i = 0; i < 4; ++i) {
-        std::memcpy(at + 16 * i, line + 8 * i, 8 * sizeof(float));
-      }
     }
   }
 }
