@@ -26,7 +26,6 @@ using testing::ForEachDotForm;
 using testing::FusedCase;
 using testing::InputSize;
 using testing::kDirectCases;
-using testing::kF32Epsilon;
 using testing::OutputSize;
 using testing::Randoms;
 using testing::StoredTensor;
@@ -278,6 +277,46 @@ TEST(DirectDots, GradientThroughTheNormIsThatOfWhatIsStored) {
       }
     });
   });
+}
+
+// With a prologue, whose results dot products round.
+std::vector<uint8_t> ForwardBytes(const Conv2dShape& s, StoredTensor& x,
+                                  StoredTensor& w, DType to) {
+  const std::vector<float> scale = Randoms(s.in_channels, 4, 0.5f, 1.5f);
+  const std::vector<float> shift = Randoms(s.in_channels, 5, -0.5f, 0.5f);
+  const TestContext context(2, Conv2dForwardWorkspace(s));
+  StoredTensor y(to, OutputSize({s, 1}));
+  Conv2dForward(s, 1, {x.tensor(), scale.data(), shift.data(), true},
+                w.tensor(), {.to = y.tensor()}, *context);
+  return y.Bytes();
+}
+
+// Another type of any tensor, or another stride: with dot products on, the bits
+// are those without.
+TEST(DirectDots, OtherTypesAndStridesRunAsWithoutDotProducts) {
+  const DType f32 = DType::kF32, f16 = DType::kF16, u8 = DType::kU8;
+  const struct {
+    int64_t stride;
+    DType x, w, y;
+    bool dots;
+  } kCalls[] = {{1, kBF16, kBF16, kBF16, true},  {2, kBF16, kBF16, kBF16, true},
+                {3, kBF16, kBF16, kBF16, false}, {2, u8, kBF16, kBF16, false},
+                {2, f16, f16, f16, false},       {2, kBF16, f32, kBF16, false},
+                {2, kBF16, kBF16, f32, false},   {1, f32, kBF16, kBF16, false}};
+  for (const auto& call : kCalls) {
+    SCOPED_TRACE(&call - kCalls);
+    const Conv2dShape s = {30, 11, 11, 12, 3, 3, call.stride, 1};
+    StoredTensor x(call.x, InputSize({s, 1}), 1);
+    StoredTensor w(call.w, WeightSize({s, 1}), 2);
+    ForEachDotForm([&] {
+      const DotForm form = ActiveDotForm();
+      const std::vector<uint8_t> with = ForwardBytes(s, x, w, call.y);
+      ForceDotForm(DotForm::kNone);
+      const std::vector<uint8_t> without = ForwardBytes(s, x, w, call.y);
+      ForceDotForm(form);
+      EXPECT_EQ(with != without, call.dots);
+    });
+  }
 }
 
 // Every shape that any model here has is taken within today's scratch.
