@@ -16,6 +16,9 @@
 #include "kernels/conv/weight_pass.h"
 #include "kernels/conv/winograd_run-inl.h"
 #include "kernels/conv/winograd_weight_grad-inl.h"
+#include "kernels/dot/direct.h"
+#include "kernels/dot/direct_weight.h"
+#include "kernels/dot/dot_form.h"
 #include "kernels/dot/winograd.h"
 #include "kernels/target.h"
 
@@ -55,12 +58,35 @@ void CheckResidual(const conv::Sink& sink) {
            sink.residual.dtype() == sink.to.dtype());
 }
 
+// By dot products, if they are on and the shape and types have a way.
+bool RunDots(const Conv2dShape& shape, bool forward, int64_t images,
+             const Conv2dInput& input, const ConstTensor& weights,
+             const conv::Sink& sink, const KernelContext& context) {
+  if (ActiveDotForm() == DotForm::kNone) return false;
+  const size_t bytes = PassWorkspace(shape, forward, {}).per_thread;
+  const dot::RowWriter write = THIMBLE_DISPATCH(WriteRow).Get();
+  return dot::RunWinograd(shape, forward, bytes, images, input, weights, sink,
+                          write, context) ||
+         dot::RunDirect(shape, forward, bytes, images, input, weights, sink,
+                        write, context);
+}
+
+bool RunWeightDots(const Conv2dShape& shape, int64_t images,
+                   const Conv2dInput& x, const ConstTensor& grad_y,
+                   const Conv2dGradWeightTarget& grad_w,
+                   const KernelContext& context) {
+  if (ActiveDotForm() == DotForm::kNone) return false;
+  const size_t bytes = Conv2dGradWeightWorkspace(shape).per_thread;
+  return dot::RunWinogradWeightGrad(shape, bytes, images, x, grad_y, grad_w,
+                                    THIMBLE_DISPATCH(StoreWeights).Get(),
+                                    context) ||
+         dot::RunDirectWeight(shape, bytes, images, x, grad_y, grad_w, context);
+}
+
 void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const ConstTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
-  if (dot::RunWinograd(
-          shape, forward, PassWorkspace(shape, forward, {}).per_thread, images,
-          input, weights, sink, THIMBLE_DISPATCH(WriteRow).Get(), context)) {
+  if (RunDots(shape, forward, images, input, weights, sink, context)) {
     return;
   }
   conv::WinogradPass winograd;
@@ -172,9 +198,7 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
-  if (dot::RunWinogradWeightGrad(
-          shape, Conv2dGradWeightWorkspace(shape).per_thread, images, x, grad_y,
-          grad_w, THIMBLE_DISPATCH(StoreWeights).Get(), context)) {
+  if (RunWeightDots(shape, images, x, grad_y, grad_w, context)) {
     return;
   }
   conv::WinogradWeightPass winograd;

@@ -4,7 +4,9 @@
 // alone or fused with what stands around it in a network. Tensors are stored as
 // f32, f16 or bf16 (images also as u8); arithmetic is f32, and a result is
 // rounded once, to nearest even, when it is stored. Weights are [out_channels,
-// in_channels, kernel_h, kernel_w].
+// in_channels, kernel_h, kernel_w]. Where dot products are on (dot/dot_form.h)
+// and all tensors are bf16, values are multiplied in pairs: what the prologue
+// makes is rounded to bf16 first, and denormals are zeros.
 //
 // Every output element is computed by one thread in one order that depends on
 // the shape and the SIMD target only. 3x3 kernels of stride 1 may be computed

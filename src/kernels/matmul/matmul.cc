@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/dot/product.h"
 #include "kernels/matmul/product.h"
 #include "kernels/matmul/staged-inl.h"
 #include "kernels/matmul/tile-inl.h"
@@ -149,6 +150,10 @@ Workspace ProductWorkspace(size_t rows, size_t cols, size_t depth,
 
 void Run(const Product& p, const KernelContext& context) {
   TH_CHECK(!p.addend.is_there() || p.addend.dtype() == p.c.dtype());
+  if (dot::IsDotProduct(p)) {
+    dot::MultiplyByDots(p, context);
+    return;
+  }
   THIMBLE_DISPATCH(Multiply).Get()(p, context);
 }
 

@@ -6,9 +6,10 @@
 // than the capacity that the workspace was asked for. Every output element is
 // computed by one thread in one order that depends on the shape and the SIMD
 // target only, never on rows or threads. Sums are f32, and the same whatever
-// the storage of the values; a target of 16 bits is rounded once, to nearest
-// even, when they are complete. No aliasing between inputs and outputs, but for
-// a target's addend.
+// the storage of the values; only where dot products are on (dot/dot_form.h)
+// are inputs in bf16 multiplied in pairs, and denormals zeros. A target of 16
+// bits is rounded once, to nearest even, when its sums are complete. No
+// aliasing between inputs and outputs, but for a target's addend.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gradient of a convolution's weights in bf16 by dot products (dot_form.h),
+// directly: every kernel of stride 1 or 2. Pure functions of the shape.
+// Internal to convolutions.
+//
+// Lanes run over outputs. A word holds two neighbouring positions, of grad_y
+// (transposed, so that 16 outputs are a vector) and of what a tap reads. That
+// is a plane of its own for each kernel column (direct.h), so that positions
+// are neighbours over row ends too. Words of x may begin at any position.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/context.h"
+#include "kernels/conv/conv.h"
+#include "kernels/conv/tile.h"
+#include "kernels/dot/direct_planes.h"
+
+namespace thimble::kernels::dot {
+
+inline constexpr int64_t kSumTaps = 12;        // of a register tile
+inline constexpr int64_t kMostBlock = 64;      // outputs of a unit
+inline constexpr int64_t kMostStepImages = 8;  // summed up in registers
+
+// A unit of work is a block of outputs and a chunk of channels; it passes over
+// all images, `images` of them, or some rows of one, at a time.
+struct DirectWeightPass {
+  Conv2dShape shape;
+  Planes planes;  // of x
+  int64_t chunk = 0;
+  int64_t block = 0;  // whole vectors
+  int64_t images = 1;
+
+  int64_t taps() const { return shape.kernel_h * shape.kernel_w; }
+  int64_t chunks() const { return conv::CeilDiv(shape.in_channels, chunk); }
+  int64_t blocks() const { return conv::CeilDiv(shape.out_channels, block); }
+  // Behind a plane is a zero, for the last one of an odd number of positions.
+  int64_t plane() const { return conv::RoundUp(planes.plane() + 1, 2); }
+  int64_t image_halves() const { return chunk * planes.count() * plane(); }
+  int64_t position_pairs(int64_t rows) const {
+    return conv::CeilDiv(rows * planes.cols, 2);
+  }
+
+  // A thread's scratch, in words: where taps begin, lines of a source row, x,
+  // transposed grad_y, sums.
+  int64_t tap_words() const {
+    return conv::RoundUp(conv::RoundUp(chunk * taps(), kSumTaps), kVector);
+  }
+  int64_t line_words() const {
+    return conv::RoundUp(planes.step * planes.line(), 2 * kVector) / 2;
+  }
+  int64_t x_words() const {
+    return conv::RoundUp(images * image_halves() / 2, kVector);
+  }
+  int64_t grad_words() const {
+    return images * position_pairs(planes.block_rows) * block;
+  }
+  int64_t sum_words() const {
+    return conv::RoundUp(chunk * taps(), kSumTaps) * block;
+  }
+  size_t Bytes() const {
+    return sizeof(uint32_t) *
+           static_cast<size_t>(tap_words() + line_words() + x_words() +
+                               grad_words() + sum_words());
+  }
+};
+
+// About the cycles that an image takes on one of two threads: dot products,
+// rows of x, squares of grad_y, sums that leave the registers.
+inline constexpr int64_t kRowCost = 4;
+inline constexpr int64_t kSquareCost = 100;
+inline constexpr int64_t kFlushCost = 3;
+inline int64_t DirectWeightCost(const DirectWeightPass& pass) {
+  const Planes& planes = pass.planes;
+  const int64_t vectors = pass.block / kVector;
+  const int64_t tiles = planes.blocks();
+  const int64_t pairs = tiles * pass.position_pairs(planes.block_rows);
+  const int64_t sums =
+      conv::RoundUp(pass.chunk * pass.taps(), kSumTaps) * vectors;
+  const int64_t loaded = tiles * (planes.block_rows + planes.halo);
+  const int64_t row = conv::CeilDiv(planes.cols, kVector) * kRowCost;
+  const int64_t unit = sums * pairs +
+                       pass.chunk * planes.count() * loaded * row +
+                       vectors * conv::CeilDiv(pairs, kVector) * kSquareCost +
+                       sums * kFlushCost * tiles / pass.images;
+  return conv::CeilDiv(pass.blocks() * pass.chunks(), 2) * unit;
+}
+
+// Rows and images at a time that fit into so many bytes.
+inline bool SetSteps(size_t bytes, DirectWeightPass& pass) {
+  Planes& planes = pass.planes;
+  pass.images = 1;
+  planes.block_rows = planes.rows;
+  while (pass.Bytes() > bytes) {
+    if (planes.block_rows == 1) return false;
+    planes.block_rows = conv::CeilDiv(planes.block_rows, 2);
+  }
+  while (planes.block_rows == planes.rows && pass.images < kMostStepImages) {
+    pass.images *= 2;
+    if (pass.Bytes() <= bytes) continue;
+    pass.images /= 2;
+    break;
+  }
+  return true;
+}
+
+// False where the stride is another one, or `bytes` of scratch are not enough.
+inline bool MakeDirectWeightPass(const Conv2dShape& s, size_t bytes,
+                                 DirectWeightPass& best) {
+  if (s.stride > 2) return false;
+  DirectWeightPass pass;
+  pass.shape = s;
+  pass.planes = ForwardPlanes(s);
+  int64_t least = 0;
+  for (int64_t block = kVector; block <= kMostBlock; block += kVector) {
+    pass.block = block;
+    if (block >= s.out_channels + kVector) break;
+    for (int64_t chunks = 1; chunks < 2 * s.in_channels; chunks *= 2) {
+      pass.chunk = conv::CeilDiv(s.in_channels, chunks);
+      if (!SetSteps(bytes, pass)) continue;
+      const int64_t cost = DirectWeightCost(pass);
+      if (least != 0 && cost >= least) continue;
+      least = cost;
+      best = pass;
+    }
+  }
+  return least != 0;
+}
+
+// The gradient of the weights, if x and grad_y are bf16, grad_w is bf16 or f32,
+// and the shape has this way in `bytes` of scratch per thread; else false.
+// REQUIRES: dot products are on.
+bool RunDirectWeight(const Conv2dShape& shape, size_t bytes, int64_t images,
+                     const Conv2dInput& x, const ConstTensor& grad_y,
+                     const Conv2dGradWeightTarget& grad_w,
+                     const KernelContext& context);
+
+}  // namespace thimble::kernels::dot
