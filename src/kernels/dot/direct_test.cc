@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "kernels/conv/conv.h"
@@ -97,20 +96,22 @@ struct ForwardCall {
 
 void CheckForward(const FusedCase& c) {
   ForwardCall call(c);
-  for (const auto& [prologue, relu] :
-       {std::pair{false, false}, {true, false}, {true, true}}) {
-    const std::vector<float> sums = call.Sums(prologue, relu);
+  const struct {
+    bool prologue, relu;
+  } forms[] = {{false, false}, {true, false}, {true, true}};
+  for (const auto& form : forms) {
+    const std::vector<float> sums = call.Sums(form.prologue, form.relu);
     const std::vector<uint8_t> plain = Stored(sums, nullptr);
     const std::vector<uint8_t> added = Stored(sums, &call.residual);
     ForEachDotForm([&] {
       for (const int threads : {1, 2, 3}) {
         const TestContext context(threads, Conv2dForwardWorkspace(c.shape));
         StoredTensor y(kBF16, OutputSize(c));
-        Conv2dForward(c.shape, c.images, call.Input(prologue, relu),
+        Conv2dForward(c.shape, c.images, call.Input(form.prologue, form.relu),
                       call.w.tensor(), {.to = y.tensor()}, *context);
         ExpectBytes(y.Bytes(), plain);
         y.CopyFrom(call.residual);
-        Conv2dForward(c.shape, c.images, call.Input(prologue, relu),
+        Conv2dForward(c.shape, c.images, call.Input(form.prologue, form.relu),
                       call.w.tensor(),
                       {.to = y.tensor(), .residual = y.tensor()}, *context);
         ExpectBytes(y.Bytes(), added);
@@ -316,12 +317,12 @@ TEST(DirectDots, OtherTypesAndStridesRunAsWithoutDotProducts) {
     int64_t stride;
     DType x, w, y;
     bool dots;
-  } kCalls[] = {{1, kBF16, kBF16, kBF16, true},  {2, kBF16, kBF16, kBF16, true},
-                {3, kBF16, kBF16, kBF16, false}, {2, u8, kBF16, kBF16, false},
-                {2, f16, f16, f16, false},       {2, kBF16, f32, kBF16, false},
-                {2, kBF16, kBF16, f32, false},   {1, f32, kBF16, kBF16, false}};
-  for (const auto& call : kCalls) {
-    SCOPED_TRACE(&call - kCalls);
+  } calls[] = {{1, kBF16, kBF16, kBF16, true},  {2, kBF16, kBF16, kBF16, true},
+               {3, kBF16, kBF16, kBF16, false}, {2, u8, kBF16, kBF16, false},
+               {2, f16, f16, f16, false},       {2, kBF16, f32, kBF16, false},
+               {2, kBF16, kBF16, f32, false},   {1, f32, kBF16, kBF16, false}};
+  for (const auto& call : calls) {
+    SCOPED_TRACE(&call - calls);
     const Conv2dShape s = {30, 11, 11, 12, 3, 3, call.stride, 1};
     StoredTensor x(call.x, InputSize({s, 1}), 1);
     StoredTensor w(call.w, WeightSize({s, 1}), 2);

@@ -60,7 +60,7 @@
 
 THIMBLE_DOT_BEGIN
 
-inline constexpr int kLanes = 16;
+inline constexpr int64_t kLanes = 16;
 
 #if THIMBLE_DOT_IS_AVX2
 #include "kernels/dot/lanes_avx2-inl.h"

@@ -250,19 +250,19 @@ THIMBLE_DOT_INLINE Floats FromBehind(Floats v) {
 THIMBLE_DOT_INLINE void Transpose8(__m256i (&r)[8]) {
   __m256i t[8];
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; i += 2) {
+  for (int64_t i = 0; i < 8; i += 2) {
     t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
     t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
   }
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; i += 4) {
+  for (int64_t i = 0; i < 8; i += 4) {
     r[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
     r[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
     r[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
     r[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
   }
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 4; ++i) {
+  for (int64_t i = 0; i < 4; ++i) {
     const __m256i low = r[i], high = r[i + 4];
     r[i] = _mm256_permute2x128_si256(low, high, 0x20);
     r[i + 4] = _mm256_permute2x128_si256(low, high, 0x31);
@@ -271,7 +271,7 @@ THIMBLE_DOT_INLINE void Transpose8(__m256i (&r)[8]) {
 THIMBLE_DOT_INLINE void Transpose16(Words (&r)[16]) {
   __m256i a[8], b[8], c[8], d[8];  // a b above c d
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < 8; ++i) {
     a[i] = r[i].low;
     b[i] = r[i].high;
     c[i] = r[i + 8].low;
@@ -282,7 +282,7 @@ THIMBLE_DOT_INLINE void Transpose16(Words (&r)[16]) {
   Transpose8(c);
   Transpose8(d);
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < 8; ++i) {
     r[i] = {a[i], c[i]};
     r[i + 8] = {b[i], d[i]};
   }
@@ -301,7 +301,7 @@ THIMBLE_DOT_INLINE void TransposePairs4(__m256i (&r)[4]) {
 THIMBLE_DOT_INLINE void TransposePairs8(Words (&r)[8]) {
   __m256i a[4], b[4], c[4], d[4];  // a b above c d
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 4; ++i) {
+  for (int64_t i = 0; i < 4; ++i) {
     a[i] = r[i].low;
     b[i] = r[i].high;
     c[i] = r[i + 4].low;
@@ -312,7 +312,7 @@ THIMBLE_DOT_INLINE void TransposePairs8(Words (&r)[8]) {
   TransposePairs4(c);
   TransposePairs4(d);
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 4; ++i) {
+  for (int64_t i = 0; i < 4; ++i) {
     r[i] = {a[i], c[i]};
     r[i + 4] = {b[i], d[i]};
   }

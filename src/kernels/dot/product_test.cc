@@ -196,7 +196,7 @@ TEST(DotProduct, PairsHaveAnOrderAndDenormalsAreZeros) {
   const float big = 0x1p30f, tiny = 0x1p-130f, small = 0x1p-70f;
   const struct {
     float x[4], w[4], want;
-  } kSums[] = {
+  } sums[] = {
       {{big, 0, -big, 1}, {1, 1, 1, 1}, 0.0f},
       {{big, 0, 1, -big}, {1, 1, 1, 1}, 1.0f},
       {{tiny, 0, 0, 0}, {big, 0, 0, 0}, 0.0f},
@@ -206,7 +206,7 @@ TEST(DotProduct, PairsHaveAnOrderAndDenormalsAreZeros) {
   };
   const LinearShape shape = {4, 1};
   const LinearStorage storage = {kBF16, kBF16, kBF16};
-  for (const auto& sum : kSums) {
+  for (const auto& sum : sums) {
     StoredTensor x(kBF16, 4), w(kBF16, 4);
     for (size_t i = 0; i < 4; ++i) {
       x.Set(i, sum.x[i]);

@@ -11,6 +11,7 @@
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/flush.h"
 #include "kernels/dot/winograd_kernels.h"
+#include "kernels/dot/winograd_pass.h"
 #include "kernels/dot/winograd_strips.h"
 
 namespace thimble::kernels::dot {

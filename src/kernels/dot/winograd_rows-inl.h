@@ -47,7 +47,7 @@ THIMBLE_DOT_INLINE double SumOfLanes(Floats a, Floats b) {
   float lanes[kLanes];
   Store(Add(a, b), lanes);
   double sums[4] = {};
-  for (int i = 0; i < kLanes; ++i) sums[i % 4] += lanes[i];
+  for (int64_t i = 0; i < kLanes; ++i) sums[i % 4] += lanes[i];
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
@@ -85,7 +85,7 @@ dot::RowSums SumDeviations(const dot::SumRow& row, float center) {
   for (int64_t s = 0; s < row.strips; ++s) {
     const float* sums = row.sums + s * row.stride;
     THIMBLE_DOT_UNROLL
-    for (int v = 0; v < 4; ++v) {
+    for (int64_t v = 0; v < 4; ++v) {
       const Floats off = Sub(LoadFloats(sums + v * kLanes), c);
       sum[v % 2] = Add(sum[v % 2], off);
       squares[v % 2] = FusedMulAdd(off, off, squares[v % 2]);

@@ -7,6 +7,7 @@
 #include "kernels/dot/flush.h"
 #include "kernels/dot/winograd.h"
 #include "kernels/dot/winograd_kernels.h"
+#include "kernels/dot/winograd_pass.h"
 #include "kernels/dot/winograd_strips.h"
 
 namespace thimble::kernels::dot {
