@@ -8,8 +8,8 @@
 // pixel, with zeros where there is no c + 1. What a kernel column reads is a
 // plane of its own in the scratch, without padding columns: positions, which
 // are the pixels of the output, follow each other over row ends, and a vector
-// of 16 of them is one load for every tap. With
-// stride 2, even and odd rows are planes of their own as well.
+// of 16 of them is one load for every tap. With stride 2, even and odd rows are
+// planes of their own as well.
 //
 // The gradient of the input of stride 2 is made of four phases, one for either
 // parity of row and column: output row 2u + a is the sum over kernel rows kh of
@@ -24,65 +24,15 @@
 #include "kernels/conv/conv.h"
 #include "kernels/conv/operand.h"
 #include "kernels/conv/tile.h"
+#include "kernels/dot/direct_planes.h"
 #include "kernels/dot/winograd.h"
 
 namespace thimble::kernels::dot {
 
-inline constexpr int64_t kVector = 16;
 inline constexpr int64_t kTileOutputs = 4;  // of a register tile
 inline constexpr int64_t kTileVectors = 4;  // of positions, in a register tile
 inline constexpr int64_t kGoodVectors = 8;  // that a tile should have
 inline constexpr int64_t kMostImages = 4;   // of a tile
-
-// The planes of a tile: row i, column j of plane (a, b) is the source's row
-// step * (first_row + i) + a - pad_h, column step * j + b - pad_w, or zero
-// where there is none.
-struct Planes {
-  int64_t src_height = 0;
-  int64_t src_width = 0;
-  int64_t step = 1;
-  int64_t count_h = 1;
-  int64_t count_w = 1;
-  int64_t pad_h = 0;  // may be negative
-  int64_t pad_w = 0;
-  int64_t rows = 0;  // of positions of the whole image
-  int64_t cols = 0;
-  int64_t halo = 0;        // further rows that taps reach
-  int64_t block_rows = 0;  // of positions that a tile serves
-
-  int64_t blocks() const { return conv::CeilDiv(rows, block_rows); }
-  int64_t count() const { return count_h * count_w; }
-  int64_t plane() const { return (block_rows + halo) * cols; }
-  // A source row, one line for each parity of columns, between zeros. Column
-  // `col` is element col / step + margin() of line col % step.
-  int64_t margin() const {
-    return conv::CeilDiv(std::max<int64_t>(0, pad_w), step);
-  }
-  int64_t line() const {
-    const int64_t reach = std::max<int64_t>(0, count_w - 1 - pad_w) / step;
-    const int64_t most = std::max(conv::CeilDiv(src_width, step), cols + reach);
-    return conv::RoundUp(margin() + most, kVector) + kVector;
-  }
-};
-
-// What plane and row of it tap (kh, kw) reads in the forward pass.
-inline Planes ForwardPlanes(const Conv2dShape& s) {
-  Planes planes;
-  planes.src_height = s.in_height;
-  planes.src_width = s.in_width;
-  planes.step = s.stride;
-  planes.count_h = std::min(s.stride, s.kernel_h);
-  planes.count_w = s.kernel_w;
-  planes.pad_h = planes.pad_w = s.padding;
-  planes.rows = s.out_height();
-  planes.cols = s.out_width();
-  planes.halo = (s.kernel_h - 1) / s.stride;
-  return planes;
-}
-inline int64_t ForwardOffset(const Planes& planes, int64_t kh, int64_t kw) {
-  const int64_t plane = kh % planes.step * planes.count_w + kw;
-  return plane * planes.plane() + kh / planes.step * planes.cols;
-}
 
 struct DirectPass {
   Conv2dShape shape;

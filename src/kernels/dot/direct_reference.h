@@ -69,6 +69,8 @@ inline std::vector<float> DirectForward(const Conv2dShape& s, int64_t images,
                                         const std::vector<float>& u,
                                         const std::vector<float>& w) {
   std::vector<float> y;
+  y.reserve(static_cast<size_t>(images * s.out_channels * s.out_height() *
+                                s.out_width()));
   for (int64_t index = 0; index < images * s.out_channels; ++index) {
     const PaddedImage x(u, index / s.out_channels, s.in_channels, s.in_height,
                         s.in_width);
@@ -95,6 +97,8 @@ inline std::vector<float> DirectGradInput(const Conv2dShape& s, int64_t images,
                                           const std::vector<float>& grad_y,
                                           const std::vector<float>& w) {
   std::vector<float> grad_x;
+  grad_x.reserve(
+      static_cast<size_t>(images * s.in_channels * s.in_height * s.in_width));
   for (int64_t index = 0; index < images * s.in_channels; ++index) {
     const PaddedImage y(grad_y, index / s.in_channels, s.out_channels,
                         s.out_height(), s.out_width());

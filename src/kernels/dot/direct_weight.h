@@ -16,7 +16,7 @@
 #include "kernels/context.h"
 #include "kernels/conv/conv.h"
 #include "kernels/conv/tile.h"
-#include "kernels/dot/direct.h"
+#include "kernels/dot/direct_planes.h"
 
 namespace thimble::kernels::dot {
 

@@ -7,8 +7,11 @@
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+#endif
 
 namespace thimble::kernels {
+
+#if defined(__x86_64__)
 
 class FlushDenormals {
  public:
@@ -24,6 +27,12 @@ class FlushDenormals {
  private:
   unsigned before_;
 };
+#else  // other CPUs have no dot products
+class FlushDenormals {
+ public:
+  FlushDenormals() {}
+  ~FlushDenormals() {}
+};
+#endif
 
 }  // namespace thimble::kernels
-#endif  // x86-64

@@ -11,8 +11,9 @@
 //   StoreHalves(v, p, q) StoreQuarters(v, p, q, r, s) 16
 //   LoadNineWords(p)           nothing is read past them; zeros for the rest
 //   Add Sub Mul FusedMulAdd(a, b, c) = a * b + c rounded once
-//   ZeroIfNegative(v) ZeroIfBelow(v, bound)    a NaN stays
-//   And(v, mask)               bit by bit
+//   ZeroIfNegative(v) AtLeast(bound, v)        a NaN stays
+//   IfPositive(u, v)           v where u > 0, else zero
+//   MaskedMulAdd(mask, a, b, c) zero where the lane of MaskOf(words) was
 //   Even(w) Odd(w)             the lower, the upper of each pair, in f32
 //   Dot(sum, x, w)             dot_form.h says what it is
 //   DotPair(sum, x, p)         the same with SetPair(p), in one instruction
@@ -59,7 +60,7 @@
 
 THIMBLE_DOT_BEGIN
 
-inline constexpr int kLanes = 16;
+inline constexpr int64_t kLanes = 16;
 
 #if THIMBLE_DOT_IS_AVX2
 #include "kernels/dot/lanes_avx2-inl.h"

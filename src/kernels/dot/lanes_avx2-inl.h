@@ -99,19 +99,35 @@ THIMBLE_DOT_INLINE Floats FusedMulAdd(Floats a, Floats b, Floats c) {
   return {_mm256_fmadd_ps(a.low, b.low, c.low),
           _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
-THIMBLE_DOT_INLINE __m256 HalfIfNotBelow(__m256 v, __m256 bound) {
-  return _mm256_andnot_ps(_mm256_cmp_ps(v, bound, _CMP_LT_OQ), v);
-}
-THIMBLE_DOT_INLINE Floats ZeroIfBelow(Floats v, Floats bound) {
-  return {HalfIfNotBelow(v.low, bound.low), HalfIfNotBelow(v.high, bound.high)};
+THIMBLE_DOT_INLINE __m256 HalfIfNotNegative(__m256 v) {
+  return _mm256_andnot_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ), v);
 }
 THIMBLE_DOT_INLINE Floats ZeroIfNegative(Floats v) {
-  return ZeroIfBelow(v, ZeroFloats());
+  return {HalfIfNotNegative(v.low), HalfIfNotNegative(v.high)};
 }
-THIMBLE_DOT_INLINE Floats And(Floats v, Words mask) {
-  const Words w = WordsOf(v);
-  return FloatsOf(
-      {_mm256_and_si256(w.low, mask.low), _mm256_and_si256(w.high, mask.high)});
+// The instruction gives its second operand where one is not a number.
+THIMBLE_DOT_INLINE Floats AtLeast(Floats bound, Floats v) {
+  return {_mm256_max_ps(bound.low, v.low), _mm256_max_ps(bound.high, v.high)};
+}
+THIMBLE_DOT_INLINE __m256 HalfIfPositive(__m256 u, __m256 v) {
+  return _mm256_and_ps(_mm256_cmp_ps(u, _mm256_setzero_ps(), _CMP_GT_OQ), v);
+}
+THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
+  return {HalfIfPositive(u.low, v.low), HalfIfPositive(u.high, v.high)};
+}
+using LaneMask = Words;
+THIMBLE_DOT_INLINE __m256i HalfMask(__m256i v) {
+  return _mm256_xor_si256(_mm256_cmpeq_epi32(v, _mm256_setzero_si256()),
+                          SetHalf(0xFFFFFFFFu));
+}
+THIMBLE_DOT_INLINE LaneMask MaskOf(Words v) {
+  return {HalfMask(v.low), HalfMask(v.high)};
+}
+THIMBLE_DOT_INLINE Floats MaskedMulAdd(LaneMask mask, Floats a, Floats b,
+                                       Floats c) {
+  const Words all = WordsOf(FusedMulAdd(a, b, c));
+  return FloatsOf({_mm256_and_si256(all.low, mask.low),
+                   _mm256_and_si256(all.high, mask.high)});
 }
 
 THIMBLE_DOT_INLINE Floats Even(Words v) {
@@ -234,19 +250,19 @@ THIMBLE_DOT_INLINE Floats FromBehind(Floats v) {
 THIMBLE_DOT_INLINE void Transpose8(__m256i (&r)[8]) {
   __m256i t[8];
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; i += 2) {
+  for (int64_t i = 0; i < 8; i += 2) {
     t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
     t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
   }
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; i += 4) {
+  for (int64_t i = 0; i < 8; i += 4) {
     r[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
     r[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
     r[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
     r[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
   }
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 4; ++i) {
+  for (int64_t i = 0; i < 4; ++i) {
     const __m256i low = r[i], high = r[i + 4];
     r[i] = _mm256_permute2x128_si256(low, high, 0x20);
     r[i + 4] = _mm256_permute2x128_si256(low, high, 0x31);
@@ -255,7 +271,7 @@ THIMBLE_DOT_INLINE void Transpose8(__m256i (&r)[8]) {
 THIMBLE_DOT_INLINE void Transpose16(Words (&r)[16]) {
   __m256i a[8], b[8], c[8], d[8];  // a b above c d
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < 8; ++i) {
     a[i] = r[i].low;
     b[i] = r[i].high;
     c[i] = r[i + 8].low;
@@ -266,7 +282,7 @@ THIMBLE_DOT_INLINE void Transpose16(Words (&r)[16]) {
   Transpose8(c);
   Transpose8(d);
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < 8; ++i) {
     r[i] = {a[i], c[i]};
     r[i + 8] = {b[i], d[i]};
   }
@@ -285,7 +301,7 @@ THIMBLE_DOT_INLINE void TransposePairs4(__m256i (&r)[4]) {
 THIMBLE_DOT_INLINE void TransposePairs8(Words (&r)[8]) {
   __m256i a[4], b[4], c[4], d[4];  // a b above c d
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 4; ++i) {
+  for (int64_t i = 0; i < 4; ++i) {
     a[i] = r[i].low;
     b[i] = r[i].high;
     c[i] = r[i + 4].low;
@@ -296,7 +312,7 @@ THIMBLE_DOT_INLINE void TransposePairs8(Words (&r)[8]) {
   TransposePairs4(c);
   TransposePairs4(d);
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 4; ++i) {
+  for (int64_t i = 0; i < 4; ++i) {
     r[i] = {a[i], c[i]};
     r[i + 4] = {b[i], d[i]};
   }

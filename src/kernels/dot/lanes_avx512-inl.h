@@ -79,12 +79,21 @@ THIMBLE_DOT_INLINE Floats ZeroIfNegative(Floats v) {
   return _mm512_mask_mov_ps(v, negative, _mm512_setzero_ps());
 }
 
-THIMBLE_DOT_INLINE Floats ZeroIfBelow(Floats v, Floats bound) {
-  const __mmask16 below = _mm512_cmp_ps_mask(v, bound, _CMP_LT_OQ);
-  return _mm512_mask_mov_ps(v, below, _mm512_setzero_ps());
+// The instruction gives its second operand where one is not a number.
+THIMBLE_DOT_INLINE Floats AtLeast(Floats bound, Floats v) {
+  return _mm512_max_ps(bound, v);
 }
-THIMBLE_DOT_INLINE Floats And(Floats v, Words mask) {
-  return FloatsOf(_mm512_and_si512(WordsOf(v), mask));
+THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
+  return _mm512_maskz_mov_ps(
+      _mm512_cmp_ps_mask(u, _mm512_setzero_ps(), _CMP_GT_OQ), v);
+}
+using LaneMask = __mmask16;
+THIMBLE_DOT_INLINE LaneMask MaskOf(Words v) {
+  return _mm512_test_epi32_mask(v, v);
+}
+THIMBLE_DOT_INLINE Floats MaskedMulAdd(LaneMask mask, Floats a, Floats b,
+                                       Floats c) {
+  return _mm512_maskz_fmadd_ps(mask, a, b, c);
 }
 
 THIMBLE_DOT_INLINE Floats Even(Words v) {
@@ -192,19 +201,19 @@ THIMBLE_DOT_INLINE Floats FromBehind(Floats v) {
 THIMBLE_DOT_INLINE void Transpose16(Words (&r)[16]) {
   Words t[16];
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < 8; ++i) {
     t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
     t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
   }
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 16; i += 4) {
+  for (int64_t i = 0; i < 16; i += 4) {
     r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
     r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
     r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
     r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
   }
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 4; ++i) {
+  for (int64_t i = 0; i < 4; ++i) {
     const Words low02 = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
     const Words low13 = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xDD);
     const Words high02 = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
@@ -219,12 +228,12 @@ THIMBLE_DOT_INLINE void Transpose16(Words (&r)[16]) {
 THIMBLE_DOT_INLINE void TransposePairs8(Words (&r)[8]) {
   Words t[8];
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 8; i += 2) {
+  for (int64_t i = 0; i < 8; i += 2) {
     t[i] = _mm512_unpacklo_epi64(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_epi64(r[i], r[i + 1]);
   }
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 2; ++i) {
+  for (int64_t i = 0; i < 2; ++i) {
     const Words low02 = _mm512_shuffle_i32x4(t[i], t[i + 2], 0x88);
     const Words low13 = _mm512_shuffle_i32x4(t[i], t[i + 2], 0xDD);
     const Words high02 = _mm512_shuffle_i32x4(t[i + 4], t[i + 6], 0x88);

@@ -42,9 +42,12 @@ inline void ProbeMoves(const float* v, float (*to)[16]) {
   Store(FromBehind<4>(from), to[5]);
   Store(ZeroIfNegative(from), to[6]);
   Store(FusedMulAdd(from, from, SetFloats(-1.0f)), to[7]);
-  Store(ZeroIfBelow(from, SetFloats(4.0f)), to[8]);
-  Store(And(from, SetWords(0x80000000u)), to[9]);
+  Store(AtLeast(SetFloats(4.0f), from), to[8]);
+  const Floats one = SetFloats(1.0f);
+  Store(MaskedMulAdd(MaskOf(WordsOf(FromBefore<4>(from))), from, one, one),
+        to[9]);
   StoreInterleaved(from, SetFloats(0.5f), to[10], to[11]);
+  Store(IfPositive(from, one), to[12]);
 }
 // Pieces of 32 and 16 bytes in reverse order, by loads and by stores.
 inline void ProbePieces(const uint32_t* from, uint32_t (*to)[16]) {

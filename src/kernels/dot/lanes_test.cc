@@ -166,7 +166,7 @@ TEST(DotLanes, SplitPairs) {
 
 TEST(DotLanes, MoveWithinRows) {
   testing::ForEachDotForm([&] {
-    float from[16], to[12][16];
+    float from[16], to[13][16];
     for (int i = 0; i < 16; ++i) {
       from[i] = static_cast<float>(i + 1) * (i % 3 == 0 ? -1.0f : 1.0f);
     }
@@ -184,11 +184,12 @@ TEST(DotLanes, MoveWithinRows) {
     }
     for (int i = 0; i < 16; ++i) {
       EXPECT_TRUE(same(to[6][i], from[i] < 0.0f ? 0.0f : from[i]));
-      EXPECT_TRUE(same(to[8][i], from[i] < 4.0f ? 0.0f : from[i]));
-      EXPECT_EQ(BitsOf(to[9][i]), BitsOf(from[i]) & 0x80000000u);
+      EXPECT_TRUE(same(to[8][i], from[i] < 4.0f ? 4.0f : from[i]));
       EXPECT_TRUE(same(to[10 + i / 8][i % 8 * 2], from[i]));
       EXPECT_EQ(to[10 + i / 8][i % 8 * 2 + 1], 0.5f);
+      EXPECT_EQ(to[12][i], from[i] > 0.0f ? 1.0f : 0.0f);
       if (i == 7) continue;
+      EXPECT_EQ(to[9][i], i % 4 == 0 ? 0.0f : from[i] + 1.0f);
       EXPECT_EQ(to[7][i], std::fma(from[i], from[i], -1.0f));
     }
   });

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
+#include <span>
 #include <vector>
 
 #include "kernels/dot/product_reference.h"
@@ -29,9 +29,11 @@ struct DotCase {
   int64_t rows;
 };
 const DotCase kDotCases[] = {
-    {{1, 1}, 1},     {{2, 3}, 1},      {{7, 5}, 6},      {{16, 16}, 16},
-    {{17, 31}, 9},   {{33, 33}, 17},   {{48, 40}, 32},   {{257, 5}, 3},
-    {{5, 257}, 34},  {{9, 5}, 259},    {{300, 140}, 13}, {{140, 300}, 13},
+    {{1, 1}, 1},    {{2, 3}, 1},   {{7, 5}, 6},   {{16, 16}, 16}, {{17, 31}, 9},
+    {{33, 33}, 17}, {{257, 5}, 3}, {{5, 257}, 4}, {{9, 5}, 259},
+};
+const DotCase kLargeDotCases[] = {
+    {{48, 40}, 32},  {{300, 140}, 13}, {{140, 300}, 13},
     {{7, 130}, 530}, {{512, 176}, 35}, {{176, 48}, 512},
 };
 
@@ -157,8 +159,9 @@ void CheckCall(DotCall& call) {
   });
 }
 
-void CheckKernel(Kernel kernel, DType to) {
-  for (const DotCase& c : kDotCases) {
+void CheckKernel(Kernel kernel, DType to,
+                 std::span<const DotCase> cases = kDotCases) {
+  for (const DotCase& c : cases) {
     SCOPED_TRACE(::testing::Message() << "in=" << c.shape.in << " out="
                                       << c.shape.out << " rows=" << c.rows);
     DotCall call(kernel, c, to);
@@ -180,6 +183,12 @@ TEST(DotProduct, GradientOfTheWeightsIsTheSumOfPairsToTheBit) {
   CheckKernel(Kernel::kGradWeight, kF32);
 }
 
+TEST(DotProduct, LargeOnesAreTheSumOfPairsToTheBit) {
+  CheckKernel(Kernel::kForward, kBF16, kLargeDotCases);
+  CheckKernel(Kernel::kGradInput, kBF16, kLargeDotCases);
+  CheckKernel(Kernel::kGradWeight, kBF16, kLargeDotCases);
+}
+
 // Two pairs, with one output. The second of a pair goes first: a 1 is lost
 // beside 2^30 in one order and not in the other. Denormals, of terms and of
 // sums, are zeros.
@@ -187,7 +196,7 @@ TEST(DotProduct, PairsHaveAnOrderAndDenormalsAreZeros) {
   const float big = 0x1p30f, tiny = 0x1p-130f, small = 0x1p-70f;
   const struct {
     float x[4], w[4], want;
-  } kSums[] = {
+  } sums[] = {
       {{big, 0, -big, 1}, {1, 1, 1, 1}, 0.0f},
       {{big, 0, 1, -big}, {1, 1, 1, 1}, 1.0f},
       {{tiny, 0, 0, 0}, {big, 0, 0, 0}, 0.0f},
@@ -197,7 +206,7 @@ TEST(DotProduct, PairsHaveAnOrderAndDenormalsAreZeros) {
   };
   const LinearShape shape = {4, 1};
   const LinearStorage storage = {kBF16, kBF16, kBF16};
-  for (const auto& sum : kSums) {
+  for (const auto& sum : sums) {
     StoredTensor x(kBF16, 4), w(kBF16, 4);
     for (size_t i = 0; i < 4; ++i) {
       x.Set(i, sum.x[i]);

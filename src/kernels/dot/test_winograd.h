@@ -12,8 +12,8 @@
 
 #include "kernels/conv/conv.h"
 #include "kernels/dot/reference.h"
-#include "kernels/dot/winograd.h"
 #include "kernels/dot/winograd_model.h"
+#include "kernels/dot/winograd_pass.h"
 #include "kernels/stored_tensor.h"
 
 namespace thimble::kernels::testing {

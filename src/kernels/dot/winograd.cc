@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Forward pass and gradient of the input. The gradient of the weights is in
+// winograd_weight.cc.
 #include "kernels/dot/winograd.h"
 
 #include <algorithm>
@@ -8,61 +11,11 @@
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/flush.h"
 #include "kernels/dot/winograd_kernels.h"
+#include "kernels/dot/winograd_pass.h"
+#include "kernels/dot/winograd_strips.h"
 
-#if defined(__x86_64__)
-
-#define THIMBLE_DOT_INCLUDE "kernels/dot/winograd_grad-inl.h"
-#include "kernels/dot/foreach_build.h"
-
-namespace thimble::kernels {
+namespace thimble::kernels::dot {
 namespace {
-
-const dot::WinogradKernels& ActiveKernels() {
-  return THIMBLE_DOT_TABLE(WinogradTable).Get()();
-}
-
-}  // namespace
-
-namespace dot {
-namespace {
-
-bool IsBf16(const ConstTensor& tensor) {
-  return tensor.dtype() == DType::kBF16 && !tensor.is_in_blocks();
-}
-
-// Strip `strip` of an image. A row of tiles is two rows of pixels.
-StripRows RowsOf(const conv::StripGrid& grid, int64_t strip) {
-  StripRows rows;
-  rows.width = grid.width;
-  const int64_t first = strip * (conv::kStripPixels / grid.width);
-  for (int64_t k = 0; k < 4; ++k) {
-    for (int64_t i = 0; i < 4; ++i) {
-      const int64_t row = first + 2 * i + k - 1;
-      const bool exists = row >= 0 && row < grid.height;
-      rows.offset[k][i] = exists ? row * grid.width : -1;
-    }
-  }
-  return rows;
-}
-
-// Channels from `channel` on, of the image of strip `strip` of the batch.
-Planes PlanesOf(const conv::StripGrid& grid, const Conv2dInput& input,
-                int64_t strip, int64_t channel) {
-  const int64_t plane = grid.height * grid.width;
-  const int64_t image = strip / grid.image_strips();
-  Planes planes;
-  planes.from = static_cast<const uint16_t*>(input.x.data()) +
-                (image * grid.channels + channel) * plane;
-  planes.plane = plane;
-  if (input.scale != nullptr) {
-    planes.scale = input.scale + channel;
-    planes.shift = input.shift + channel;
-    planes.relu = input.relu;
-  }
-  return planes;
-}
-
-// ---- Forward and gradient of the input
 
 // What does not change during a call.
 struct PassCall {
@@ -118,15 +71,49 @@ const uint32_t* SliceWeights(const PassCall& call, PassWork& work,
   return to;
 }
 
-// `strips` sums of one output of the group to where they belong. Strips of one
-// image are neighbours there.
+// A row of results of one channel, from element `offset` on, to where they
+// belong. As conv/'s writer, but without bringing pixels into their order
+// first, where that can be done without.
+void WriteSumRow(const PassCall& call, const SumRow& row, int64_t channel,
+                 int64_t offset, float* line, conv::Partial& partial) {
+  const conv::Sink& sink = call.sink;
+  const int64_t pixels = row.strips * conv::kStripPixels;
+  if (!sink.x.is_there()) {
+    const double sum =
+        call.kernels.write_sums(row, Bf16At(sink.residual, offset),
+                                sink.moments, Bf16At(sink.to, offset));
+    if (!sink.moments) return;
+    // As MergeMoments of conv/rows-inl.h.
+    const auto count = static_cast<double>(pixels);
+    const auto center = static_cast<float>(sum / count);
+    const RowSums off = call.kernels.sum_deviations(row, center);
+    double m2 = off.second - off.first * off.first / count;
+    if (m2 < 0.0) m2 = 0.0;  // a NaN stays
+    partial.Merge(count, center + off.first / count, m2);
+  } else if (sink.known_sums == nullptr && IsBf16(sink.x)) {
+    const RowSums sums =
+        call.kernels.write_masked(row, Bf16At(sink.x, offset),
+                                  {.scale = sink.scale[channel],
+                                   .shift = sink.shift[channel],
+                                   .mean = sink.mean[channel],
+                                   .inv_std = sink.inv_std[channel]},
+                                  Bf16At(sink.to, offset));
+    partial.first += sums.first;
+    partial.second += sums.second;
+  } else {
+    call.kernels.order_pixels(row, line);
+    call.write(sink, channel, offset, pixels, line, &partial);
+  }
+}
+
+// `strips` sums of one output of the group. Strips of one image are neighbours
+// in the result.
 void WriteStrips(const PassCall& call, PassWork& work, int64_t group,
                  int64_t output, int64_t first_strip, int64_t strips) {
   const WinogradPass& pass = call.pass;
   const int64_t channel = group * pass.group + output;
   const int64_t image_strips = pass.grid.image_strips();
-  const bool plain = !call.sink.residual.is_there() && !call.sink.moments &&
-                     !call.sink.x.is_there();
+  const int64_t stride = pass.group * conv::kStripPixels;
   for (int64_t s = 0; s < strips;) {
     const int64_t strip = first_strip + s;
     const int64_t in_image = strip % image_strips;
@@ -135,22 +122,12 @@ void WriteStrips(const PassCall& call, PassWork& work, int64_t group,
         ((strip / image_strips * pass.outputs + channel) * image_strips +
          in_image) *
         conv::kStripPixels;
-    for (int64_t i = 0; i < n; ++i) {
-      const float* sums =
-          work.sums + ((s + i) * pass.group + output) * conv::kStripPixels;
-      const int64_t at = i * conv::kStripPixels;
-      if (plain) {
-        call.kernels.round_pixels(
-            pass.grid.width, sums,
-            static_cast<uint16_t*>(call.sink.to.data()) + offset + at);
-      } else {
-        call.kernels.order_pixels(pass.grid.width, sums, work.line + at);
-      }
-    }
-    if (!plain) {
-      call.write(call.sink, channel, offset, n * conv::kStripPixels, work.line,
-                 work.partials + output);
-    }
+    WriteSumRow(call,
+                {.width = pass.grid.width,
+                 .strips = n,
+                 .sums = work.sums + s * stride + output * conv::kStripPixels,
+                 .stride = stride},
+                channel, offset, work.line, work.partials[output]);
     s += n;
   }
 }
@@ -207,113 +184,88 @@ void SumStripChunk(const PassCall& call, PassWork& work, int64_t group,
       call.sink.partials + 2 * (chunk * pass.outputs + group * pass.group));
 }
 
-// Threads share the strips evenly; a unit goes to the one that has its first.
+// How a call's work is divided: into groups of outputs, and those into units of
+// strips. Threads share the strips of all groups evenly; a unit goes to the one
+// that has its first.
+struct PassUnits {
+  PassUnits(const WinogradPass& pass, int64_t images, bool reducing)
+      : strips(images * pass.grid.image_strips()),
+        unit_strips(
+            reducing ? conv::ChunkImages(pass.grid.height * pass.grid.width) *
+                           pass.grid.image_strips()
+                     : pass.strips),
+        order(pass.groups(), conv::CeilDiv(strips, unit_strips),
+              std::max<int64_t>(conv::kCachedBytes / UnitBytes(pass), 1)) {}
+  int64_t UnitBytes(const WinogradPass& pass) const {
+    return unit_strips * conv::kStripPixels * pass.grid.channels * 2;
+  }
+  // Calls f(group, unit, first strip, strips) for those of [begin, end).
+  template <typename F>
+  void ForEach(int64_t begin, int64_t end, const F& f) const {
+    int64_t at = 0;
+    for (int64_t i = 0; i < order.count() && at < end; ++i) {
+      const int64_t first = order.unit(i) * unit_strips;
+      const int64_t n = std::min(unit_strips, strips - first);
+      if (at >= begin) f(order.group(i), order.unit(i), first, n);
+      at += n;
+    }
+  }
+  int64_t strips;
+  int64_t unit_strips;
+  conv::UnitOrder order;
+};
+
+// What the thread with most work has to do, in the unit of CostOf.
+int64_t BusiestCost(const WinogradPass& pass, int64_t images, bool reducing,
+                    int64_t threads) {
+  const PassUnits units(pass, images, reducing);
+  const int64_t all = pass.groups() * units.strips;
+  int64_t most = 0;
+  for (int64_t t = 0; t < threads; ++t) {
+    int64_t sums = 0;
+    units.ForEach(all * t / threads, all * (t + 1) / threads,
+                  [&](int64_t group, int64_t, int64_t, int64_t n) {
+                    sums += n * OutputsOf(pass, group);
+                  });
+    most = std::max(most, sums);
+  }
+  return most * (2 * pass.grid.channels + CostOf(pass) / 1024);
+}
+
+// With smaller groups where threads can share them better.
+WinogradPass SharedPass(WinogradPass pass, int64_t images, bool reducing,
+                        int64_t threads) {
+  if (threads == 1) return pass;
+  WinogradPass best = pass;
+  int64_t least = BusiestCost(pass, images, reducing, threads);
+  while (pass.group % (2 * kOutputBlock) == 0) {
+    pass.group /= 2;
+    const int64_t cost = BusiestCost(pass, images, reducing, threads);
+    if (cost >= least) continue;
+    least = cost;
+    best = pass;
+  }
+  return best;
+}
+
 void RunUnits(const PassCall& call, int64_t images,
               const KernelContext& context) {
   const WinogradPass& pass = call.pass;
-  const int64_t strips = images * pass.grid.image_strips();
   const bool reducing = call.sink.reducing();
-  const int64_t chunk_images =
-      conv::ChunkImages(pass.grid.height * pass.grid.width);
-  const int64_t unit_strips =
-      reducing ? chunk_images * pass.grid.image_strips() : pass.strips;
-  const int64_t unit_bytes =
-      unit_strips * conv::kStripPixels * pass.grid.channels * 2;
-  const conv::UnitOrder order(
-      pass.groups(), conv::CeilDiv(strips, unit_strips),
-      std::max<int64_t>(conv::kCachedBytes / unit_bytes, 1));
-  context.pool->ParallelFor(
-      pass.groups() * strips, [&](int64_t begin, int64_t end, int thread) {
-        PassWork work(pass, context.PerThread<void>(thread));
-        int64_t at = 0;
-        for (int64_t i = 0; i < order.count() && at < end; ++i) {
-          const int64_t first = order.unit(i) * unit_strips;
-          const int64_t n = std::min(unit_strips, strips - first);
-          const bool ours = at >= begin;
-          at += n;
-          if (!ours) continue;
-          if (reducing) {
-            SumStripChunk(call, work, order.group(i), order.unit(i), first, n);
-          } else {
-            SumStrips(call, work, order.group(i), first, n);
-          }
-        }
-      });
-}
-
-// ---- Gradient of the weights
-
-struct WeightCall {
-  const WinogradKernels& kernels;
-  const WinogradWeightPass& pass;
-  const Conv2dInput& x;
-  const ConstTensor& grad_y;
-};
-
-// One unit of work, and its scratch.
-struct WeightWork {
-  WeightWork(const WinogradWeightPass& pass, void* scratch)
-      : sums(static_cast<float*>(scratch)),
-        grad(reinterpret_cast<uint32_t*>(sums + pass.sum_floats())),
-        slice(grad + pass.grad_words()),
-        tiles(slice + pass.slice_words()),
-        row(reinterpret_cast<float*>(tiles + pass.tile_words())) {}
-  float* sums;      // [channel][slice][column][output]
-  uint32_t* grad;   // [strip][row of a tile][pair of tiles][output][tile]
-  uint32_t* slice;  // [column][strip][pair of tiles][output]
-  uint32_t* tiles;  // [column][channel][strip][pair of tiles]
-  float* row;
-  int64_t first_output = 0;
-  int64_t first_channel = 0;
-  int64_t channels = 0;
-};
-
-// Adds what strips [strip, strip + strips) of the batch give.
-void AddStrips(const WeightCall& call, const WeightWork& work, int64_t strip,
-               int64_t strips) {
-  const FlushDenormals flush;
-  const WinogradWeightPass& pass = call.pass;
-  const int64_t image_strips = pass.grid.image_strips();
-  const int64_t strip_grad = conv::kStripPixels / 2 * pass.block;
-  const int64_t strip_slice = kTiles / 2 * pass.block;
-  const int64_t pairs = strips * kTiles / 2;
-  const conv::StripGrid grad_grid = {pass.shape.out_channels, pass.grid.height,
-                                     pass.grid.width};
-  const Conv2dInput grad_y{.x = call.grad_y};
-  for (int64_t s = 0; s < strips; ++s) {
-    call.kernels.transpose_grad(
-        RowsOf(pass.grid, (strip + s) % image_strips),
-        PlanesOf(grad_grid, grad_y, strip + s, work.first_output), pass.block,
-        work.grad + s * strip_grad);
-  }
-  for (int64_t slice = 0; slice < conv::kSlices; ++slice) {
-    for (int64_t s = 0; s < strips; ++s) {
-      call.kernels.transform_grad(work.grad + s * strip_grad, pass.block, slice,
-                                  strips * strip_slice,
-                                  work.slice + s * strip_slice);
-      call.kernels.transform_tiles(
-          RowsOf(pass.grid, (strip + s) % image_strips),
-          PlanesOf(pass.grid, call.x, strip + s, work.first_channel),
-          work.channels, slice, pairs, work.tiles + s * kTiles / 2);
-    }
-    for (int64_t column = 0; column < 4; ++column) {
-      call.kernels.multiply_grad(work.slice + column * strips * strip_slice,
-                                 work.tiles + column * work.channels * pairs,
-                                 pass.block, work.channels, pairs, pairs,
-                                 work.sums + (4 * slice + column) * pass.block);
-    }
-  }
-}
-
-void SumUnit(const WeightCall& call, const WeightWork& work, int64_t images) {
-  const WinogradWeightPass& pass = call.pass;
-  std::fill_n(work.sums, work.channels * 16 * pass.block, 0.0f);
-  const int64_t strips = images * pass.grid.image_strips();
-  for (int64_t s = 0; s < strips; s += pass.strips) {
-    AddStrips(call, work, s, std::min(pass.strips, strips - s));
-  }
-  const FlushDenormals flush;
-  call.kernels.fold(pass.block, work.channels, work.row, work.sums);
+  const PassUnits units(pass, images, reducing);
+  context.pool->ParallelFor(pass.groups() * units.strips, [&](int64_t begin,
+                                                              int64_t end,
+                                                              int thread) {
+    PassWork work(pass, context.PerThread<void>(thread));
+    units.ForEach(begin, end,
+                  [&](int64_t group, int64_t unit, int64_t first, int64_t n) {
+                    if (reducing) {
+                      SumStripChunk(call, work, group, unit, first, n);
+                    } else {
+                      SumStrips(call, work, group, first, n);
+                    }
+                  });
+  });
 }
 
 }  // namespace
@@ -326,59 +278,10 @@ bool RunWinograd(const Conv2dShape& shape, bool forward, size_t bytes,
   if (!IsBf16(input.x) || !IsBf16(weights) || !IsBf16(sink.to)) return false;
   WinogradPass pass;
   if (!MakeWinogradPass(shape, forward, bytes, pass)) return false;
-  RunUnits({ActiveKernels(), pass, input, weights, sink, write}, images,
+  pass = SharedPass(pass, images, sink.reducing(), context.pool->threads());
+  RunUnits({ActiveWinogradKernels(), pass, input, weights, sink, write}, images,
            context);
   return true;
 }
 
-bool RunWinogradWeightGrad(const Conv2dShape& shape, size_t bytes,
-                           int64_t images, const Conv2dInput& x,
-                           const ConstTensor& grad_y,
-                           const Conv2dGradWeightTarget& grad_w,
-                           WeightWriter write, const KernelContext& context) {
-  if (ActiveDotForm() == DotForm::kNone) return false;
-  if (!IsBf16(x.x) || !IsBf16(grad_y)) return false;
-  WinogradWeightPass pass;
-  if (!MakeWinogradWeightPass(shape, bytes, pass)) return false;
-  const WeightCall call{ActiveKernels(), pass, x, grad_y};
-  const int64_t chunks = pass.chunks();
-  const int64_t all = shape.in_channels * 9;
-  context.pool->ParallelFor(
-      pass.blocks() * chunks, [&](int64_t begin, int64_t end, int thread) {
-        WeightWork work(pass, context.PerThread<void>(thread));
-        for (int64_t unit = begin; unit < end; ++unit) {
-          work.first_output = unit / chunks * pass.block;
-          work.first_channel = unit % chunks * pass.chunk;
-          work.channels =
-              std::min(shape.in_channels - work.first_channel, pass.chunk);
-          SumUnit(call, work, images);
-          write(grad_w, work.sums, pass.block, pass.block, work.channels * 9,
-                work.first_output * all + work.first_channel * 9, all,
-                work.row);
-        }
-      });
-  return true;
-}
-
-}  // namespace dot
-}  // namespace thimble::kernels
-
-#else  // no dot products
-
-namespace thimble::kernels::dot {
-
-bool RunWinograd(const Conv2dShape&, bool, size_t, int64_t, const Conv2dInput&,
-                 const ConstTensor&, const conv::Sink&, RowWriter,
-                 const KernelContext&) {
-  return false;
-}
-bool RunWinogradWeightGrad(const Conv2dShape&, size_t, int64_t,
-                           const Conv2dInput&, const ConstTensor&,
-                           const Conv2dGradWeightTarget&, WeightWriter,
-                           const KernelContext&) {
-  return false;
-}
-
 }  // namespace thimble::kernels::dot
-
-#endif

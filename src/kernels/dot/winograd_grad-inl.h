@@ -16,25 +16,26 @@
 #include "kernels/dot/lanes-inl.h"
 #include "kernels/dot/winograd_kernels.h"
 #include "kernels/dot/winograd_pass-inl.h"
+#include "kernels/dot/winograd_rows-inl.h"
 
 THIMBLE_DOT_BEGIN
 namespace {
 
 // Rows 1 and 2 of a strip's tiles are those of the outputs.
-template <int kWidth>
+template <int64_t kWidth>
 void TransposeRows(const dot::StripRows& rows, const dot::Planes& planes,
                    int64_t outputs, uint32_t* to) {
   for (int64_t a = 0; a < 2; ++a) {
     for (int64_t o = 0; o < outputs; o += 8) {
       Words r[8];
       THIMBLE_DOT_UNROLL
-      for (int i = 0; i < 8; ++i) {
+      for (int64_t i = 0; i < 8; ++i) {
         r[i] = LoadTileRow<kWidth>(rows, a + 1,
                                    planes.from + (o + i) * planes.plane);
       }
       TransposePairs8(r);
       THIMBLE_DOT_UNROLL
-      for (int i = 0; i < 8; ++i) {
+      for (int64_t i = 0; i < 8; ++i) {
         Store(r[i], to + ((a * 8 + i) * outputs + o) * 2);
       }
     }
@@ -51,7 +52,7 @@ void TransposeGrad(const dot::StripRows& rows, const dot::Planes& planes,
 
 // Eight outputs, two tiles of each: left and right pixels of row kSlice of
 // A grad_y.
-template <int kSlice>
+template <int64_t kSlice>
 THIMBLE_DOT_INLINE void GradRow(const uint32_t* upper, const uint32_t* lower,
                                 Floats& left, Floats& right) {
   if constexpr (kSlice == 0 || kSlice == 3) {
@@ -70,14 +71,14 @@ THIMBLE_DOT_INLINE void GradRow(const uint32_t* upper, const uint32_t* lower,
   }
 }
 
-template <int kSlice>
+template <int64_t kSlice>
 void TransformGradSlice(const uint32_t* from, int64_t outputs, int64_t stride,
                         uint32_t* to) {
-  const int64_t row = 8 * 2 * outputs;  // words
+  const int64_t row = 16 * outputs;  // words
   for (int64_t i = 0; i < row; i += 2 * kLanes, to += kLanes) {
     Floats left[2], right[2];
     THIMBLE_DOT_UNROLL
-    for (int h = 0; h < 2; ++h) {
+    for (int64_t h = 0; h < 2; ++h) {
       const uint32_t* at = from + i + h * kLanes;
       GradRow<kSlice>(at, at + row, left[h], right[h]);
     }
@@ -98,31 +99,32 @@ void TransformGrad(const uint32_t* from, int64_t outputs, int64_t slice,
 }
 
 // kVectors vectors of outputs and kChannels channels.
-template <int kChannels, int kVectors>
+template <int64_t kChannels, int64_t kVectors>
 THIMBLE_DOT_INLINE void MultiplyTile(const uint32_t* grad,
                                      const uint32_t* tiles, int64_t outputs,
                                      int64_t stride, int64_t pairs,
                                      float* sums) {
   Floats acc[kChannels][kVectors];
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < kChannels * kVectors; ++i) {
+  for (int64_t i = 0; i < kChannels * kVectors; ++i) {
     acc[i / kVectors][i % kVectors] = ZeroFloats();
   }
   for (int64_t p = 0; p < pairs; ++p, grad += outputs, ++tiles) {
     Words y[kVectors];
     THIMBLE_DOT_UNROLL
-    for (int v = 0; v < kVectors; ++v) y[v] = LoadWords(grad + v * kLanes);
+    for (int64_t v = 0; v < kVectors; ++v) y[v] = LoadWords(grad + v * kLanes);
     THIMBLE_DOT_UNROLL
-    for (int c = 0; c < kChannels; ++c) {
+    for (int64_t c = 0; c < kChannels; ++c) {
       const Words x = SetPair(tiles + c * stride);
       THIMBLE_DOT_UNROLL
-      for (int v = 0; v < kVectors; ++v) acc[c][v] = Dot(acc[c][v], y[v], x);
+      for (int64_t v = 0; v < kVectors; ++v)
+        acc[c][v] = Dot(acc[c][v], y[v], x);
     }
   }
   THIMBLE_DOT_UNROLL
-  for (int c = 0; c < kChannels; ++c) {
+  for (int64_t c = 0; c < kChannels; ++c) {
     THIMBLE_DOT_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
+    for (int64_t v = 0; v < kVectors; ++v) {
       float* to = sums + c * 16 * outputs + v * kLanes;
       Store(Add(LoadFloats(to), acc[c][v]), to);
     }
@@ -133,10 +135,10 @@ void MultiplyGrad(const uint32_t* grad, const uint32_t* tiles, int64_t outputs,
                   int64_t channels, int64_t stride, int64_t pairs,
                   float* sums) {
 #if THIMBLE_DOT_IS_AVX2  // has half as many registers, each half as long
-  constexpr int kChannels = 4;
+  constexpr int64_t kChannels = 4;
   constexpr int64_t kMostVectors = 1;
 #else
-  constexpr int kChannels = 8;
+  constexpr int64_t kChannels = 8;
   constexpr int64_t kMostVectors = 2;
 #endif
   const int64_t step =
@@ -170,10 +172,10 @@ void Fold(int64_t outputs, int64_t channels, float* line, float* sums) {
       const float* from = sums + c * 16 * outputs + o;
       Floats rows[4][3];
       THIMBLE_DOT_UNROLL
-      for (int i = 0; i < 4; ++i) {
+      for (int64_t i = 0; i < 4; ++i) {
         Floats s[4];
         THIMBLE_DOT_UNROLL
-        for (int j = 0; j < 4; ++j) {
+        for (int64_t j = 0; j < 4; ++j) {
           s[j] = LoadFloats(from + (4 * i + j) * outputs);
         }
         FoldFour(s, rows[i]);
@@ -204,7 +206,9 @@ static const dot::WinogradKernels& WinogradTable() {
       .transform_tiles = &TransformTiles,
       .transform_weights = &TransformWeights,
       .multiply = &Multiply,
-      .round_pixels = &RoundPixels,
+      .write_sums = &WriteSums,
+      .sum_deviations = &SumDeviations,
+      .write_masked = &WriteMasked,
       .order_pixels = &OrderPixels,
       .transpose_grad = &TransposeGrad,
       .transform_grad = &TransformGrad,

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of dot/winograd.h that are compiled once per build, as
-// dot/winograd.cc calls them. A FlushDenormals must be alive around them.
+// dot/winograd.cc calls them. A FlushDenormals must be alive around them,
+// except where it says so.
 #pragma once
 
 #include <cstdint>
-
-#include "kernels/dot/dot_form.h"
 
 namespace thimble::kernels::dot {
 
@@ -28,6 +27,29 @@ struct Planes {
   bool relu = false;
 };
 
+// The sums of one output for neighbouring strips of a plane, each [row]
+// [column][tile].
+struct SumRow {
+  int64_t width = 0;
+  int64_t strips = 0;
+  float* sums = nullptr;
+  int64_t stride = 0;  // from one strip to the next
+};
+
+// Two sums over such a row.
+struct RowSums {
+  double first = 0.0;
+  double second = 0.0;
+};
+
+// Of one channel, as in conv::Sink.
+struct MaskFactors {
+  float scale = 0.0f;
+  float shift = 0.0f;
+  float mean = 0.0f;
+  float inv_std = 0.0f;
+};
+
 struct WinogradKernels {
   // Slice `slice` of a strip: [pair of channels][column][tile], in pairs.
   void (*transform_input)(const StripRows& rows, const Planes& planes,
@@ -46,9 +68,23 @@ struct WinogradKernels {
   // outputs; `first`: of the first channels.
   void (*multiply)(const uint32_t* tiles, const uint32_t* weights,
                    int64_t channels, int64_t slice, bool first, float* sums);
-  // One output's sums in the order of pixels: as bf16, or as they are.
-  void (*round_pixels)(int64_t width, const float* sums, uint16_t* to);
-  void (*order_pixels)(int64_t width, const float* sums, float* to);
+
+  // These four without a FlushDenormals, as the writers of conv/, which they
+  // stand for where all tensors are bf16. `to` and the like are where the row's
+  // first pixel belongs.
+  //
+  // Sums plus residual (unless null) as bf16. The sum of what was stored; with
+  // `keep`, that also takes the place of the sums.
+  double (*write_sums)(const SumRow& row, const uint16_t* residual, bool keep,
+                       uint16_t* to);
+  // The sums of x - center and of its square.
+  RowSums (*sum_deviations)(const SumRow& row, float center);
+  // The gradient's way through relu(x * scale + shift), to `to` unless null,
+  // and its sums for the norm.
+  RowSums (*write_masked)(const SumRow& row, const uint16_t* x,
+                          const MaskFactors& factors, uint16_t* to);
+  // Sums in the order of pixels.
+  void (*order_pixels)(const SumRow& row, float* to);
 
   // grad_y of `outputs` planes: [row of a tile][pair of tiles][output][tile],
   // words of two pixels.
@@ -67,5 +103,8 @@ struct WinogradKernels {
   // [channel][slice][column][output] to [channel][tap][output], in place.
   void (*fold)(int64_t outputs, int64_t channels, float* line, float* sums);
 };
+
+// Of the active build. REQUIRES: dot products are on.
+const WinogradKernels& ActiveWinogradKernels();
 
 }  // namespace thimble::kernels::dot

@@ -12,7 +12,7 @@
 
 #include "kernels/conv/conv.h"
 #include "kernels/dot/reference.h"
-#include "kernels/dot/winograd.h"
+#include "kernels/dot/winograd_pass.h"
 #include "kernels/stored_tensor.h"
 
 namespace thimble::kernels::dot {

@@ -25,12 +25,12 @@ namespace {
 alignas(64) constexpr uint16_t kNoPixels[32] = {};
 
 // Row k of a strip's tiles, pairs of pixels; zeros where it does not exist.
-template <int kWidth>
+template <int64_t kWidth>
 THIMBLE_DOT_INLINE Words LoadTileRow(const dot::StripRows& rows, int64_t k,
                                      const uint16_t* plane) {
   const uint16_t* p[4];
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 32 / kWidth; ++i) {
+  for (int64_t i = 0; i < 32 / kWidth; ++i) {
     p[i] = rows.offset[k][i] < 0 ? kNoPixels : plane + rows.offset[k][i];
   }
   if constexpr (kWidth == 32) return LoadWords(p[0]);
@@ -38,13 +38,13 @@ THIMBLE_DOT_INLINE Words LoadTileRow(const dot::StripRows& rows, int64_t k,
   if constexpr (kWidth == 8) return LoadQuarters(p[0], p[1], p[2], p[3]);
 }
 
-// All bits set where row k exists.
-THIMBLE_DOT_INLINE Words TileRowMask(const dot::StripRows& rows, int64_t k) {
+// Where row k exists.
+THIMBLE_DOT_INLINE LaneMask TileRowMask(const dot::StripRows& rows, int64_t k) {
   uint32_t mask[kLanes];
   for (int64_t i = 0; i < kLanes; ++i) {
-    mask[i] = rows.offset[k][2 * i / rows.width] < 0 ? 0 : 0xFFFFFFFFu;
+    mask[i] = rows.offset[k][2 * i / rows.width] < 0 ? 0 : 1;
   }
-  return LoadWords(mask);
+  return MaskOf(LoadWords(mask));
 }
 
 // Slice i of B'x is row `plus` of a tile's four, and row `minus` taken from it
@@ -62,19 +62,19 @@ struct SliceLoad {
   SliceLoad(const dot::StripRows& strip, int64_t slice, bool relu)
       : rows(kSliceRows[slice]),
         sign(SetFloats(rows.sign)),
-        plus_mask(TileRowMask(strip, rows.plus)),
-        minus_mask(TileRowMask(strip, rows.minus)),
+        plus(TileRowMask(strip, rows.plus)),
+        minus(TileRowMask(strip, rows.minus)),
         bound(
             SetFloats(relu ? 0.0f : -std::numeric_limits<float>::infinity())) {}
   SliceRows rows;
   Floats sign;
-  Words plus_mask;
-  Words minus_mask;
+  LaneMask plus;
+  LaneMask minus;
   Floats bound;
 };
 
 // The four columns of a slice of channel `channel`, 16 tiles each.
-template <int kWidth, bool kActivate>
+template <int64_t kWidth, bool kActivate>
 THIMBLE_DOT_INLINE void LoadColumns(const dot::StripRows& strip,
                                     const dot::Planes& planes, int64_t channel,
                                     const SliceLoad& load,
@@ -88,12 +88,10 @@ THIMBLE_DOT_INLINE void LoadColumns(const dot::StripRows& strip,
     const Floats scale = SetFloats(planes.scale[channel]);
     const Floats shift = SetFloats(planes.shift[channel]);
     THIMBLE_DOT_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      p[i] = ZeroIfBelow(FusedMulAdd(p[i], scale, shift), load.bound);
-      m[i] = ZeroIfBelow(FusedMulAdd(m[i], scale, shift), load.bound);
+    for (int64_t i = 0; i < 2; ++i) {
       // Padding is zero after the activation.
-      p[i] = And(p[i], load.plus_mask);
-      m[i] = And(m[i], load.minus_mask);
+      p[i] = AtLeast(load.bound, MaskedMulAdd(load.plus, p[i], scale, shift));
+      m[i] = AtLeast(load.bound, MaskedMulAdd(load.minus, m[i], scale, shift));
     }
   }
   const Floats even = FusedMulAdd(m[0], load.sign, p[0]);
@@ -106,7 +104,7 @@ THIMBLE_DOT_INLINE void LoadColumns(const dot::StripRows& strip,
   columns[3] = Sub(even, FromBehind<kWidth / 2>(even));
 }
 
-template <int kWidth, bool kActivate>
+template <int64_t kWidth, bool kActivate>
 void TransformChannels(const dot::StripRows& rows, const dot::Planes& planes,
                        int64_t channels, int64_t slice, uint32_t* to) {
   const SliceLoad load(rows, slice, planes.relu);
@@ -115,11 +113,11 @@ void TransformChannels(const dot::StripRows& rows, const dot::Planes& planes,
     LoadColumns<kWidth, kActivate>(rows, planes, c, load, a);
     LoadColumns<kWidth, kActivate>(rows, planes, c + 1, load, b);
     THIMBLE_DOT_UNROLL
-    for (int k = 0; k < 4; ++k) Store(Zip(a[k], b[k]), to + k * kLanes);
+    for (int64_t k = 0; k < 4; ++k) Store(Zip(a[k], b[k]), to + k * kLanes);
   }
 }
 
-template <int kWidth, bool kActivate>
+template <int64_t kWidth, bool kActivate>
 void TransformChannelTiles(const dot::StripRows& rows,
                            const dot::Planes& planes, int64_t channels,
                            int64_t slice, int64_t stride, uint32_t* to) {
@@ -163,12 +161,12 @@ void TransformTiles(const dot::StripRows& rows, const dot::Planes& planes,
 
 // The four columns of slice kSlice of G w G', of the nine taps at `taps`, in
 // reverse order where `kForward` is false.
-template <int kSlice, bool kForward>
+template <int64_t kSlice, bool kForward>
 THIMBLE_DOT_INLINE void WeightColumns(const Floats* taps, Floats (&to)[4]) {
   const Floats half = SetFloats(0.5f);
   Floats t[3];
   THIMBLE_DOT_UNROLL
-  for (int k = 0; k < 3; ++k) {
+  for (int64_t k = 0; k < 3; ++k) {
     const Floats top = taps[kForward ? k : 8 - k];
     const Floats middle = taps[kForward ? 3 + k : 5 - k];
     const Floats bottom = taps[kForward ? 6 + k : 2 - k];
@@ -190,13 +188,13 @@ THIMBLE_DOT_INLINE void WeightColumns(const Floats* taps, Floats (&to)[4]) {
 
 // Two channels of 16 outputs. Two neighbours in memory, channels or (backward)
 // outputs, are 18 bf16 in nine words, of which 16 are transposed.
-template <int kSlice, bool kForward>
+template <int64_t kSlice, bool kForward>
 THIMBLE_DOT_INLINE void TransformPair(const uint16_t* from,
                                       int64_t output_weights,
                                       int64_t channel_weights, uint32_t* to) {
   Words r[16];
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 16; ++i) {
+  for (int64_t i = 0; i < 16; ++i) {
     r[i] = LoadNineWords(kForward ? from + i * output_weights
                                   : from + i / 8 * channel_weights +
                                         i % 8 * 2 * output_weights);
@@ -204,7 +202,7 @@ THIMBLE_DOT_INLINE void TransformPair(const uint16_t* from,
   Transpose16(r);
   Floats taps[18];
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 9; ++i) {
+  for (int64_t i = 0; i < 9; ++i) {
     taps[2 * i] = Even(r[i]);
     taps[2 * i + 1] = Odd(r[i]);
   }
@@ -212,12 +210,12 @@ THIMBLE_DOT_INLINE void TransformPair(const uint16_t* from,
   WeightColumns<kSlice, kForward>(taps, a);
   WeightColumns<kSlice, kForward>(taps + 9, b);
   THIMBLE_DOT_UNROLL
-  for (int k = 0; k < 4; ++k) {
+  for (int64_t k = 0; k < 4; ++k) {
     Store(kForward ? Zip(a[k], b[k]) : ZipHalves(a[k], b[k]), to + k * kLanes);
   }
 }
 
-template <int kSlice, bool kForward>
+template <int64_t kSlice, bool kForward>
 void TransformPairs(const uint16_t* from, int64_t output_weights,
                     int64_t channel_weights, int64_t channels, uint32_t* to) {
   for (int64_t c = 0; c < channels; c += 2, to += 4 * kLanes) {
@@ -257,21 +255,21 @@ THIMBLE_DOT_INLINE void AddSlice(Floats v, int64_t slice, bool first,
 }
 
 // Columns [kColumn, kColumn + kColumns) of four outputs.
-template <int kColumn, int kColumns>
+template <int64_t kColumn, int64_t kColumns>
 THIMBLE_DOT_INLINE void MultiplyColumns(const uint32_t* tiles,
                                         const uint32_t* weights,
                                         int64_t channels, Floats (&sum)[4][4]) {
   Floats acc[kColumns][4];
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 4 * kColumns; ++i) acc[i / 4][i % 4] = ZeroFloats();
+  for (int64_t i = 0; i < 4 * kColumns; ++i) acc[i / 4][i % 4] = ZeroFloats();
   tiles += kColumn * kLanes;
   weights += kColumn * kLanes;
   for (int64_t c = 0; c < channels; c += 2) {
     THIMBLE_DOT_UNROLL
-    for (int k = 0; k < kColumns; ++k) {
+    for (int64_t k = 0; k < kColumns; ++k) {
       const Words x = LoadWords(tiles + k * kLanes);
       THIMBLE_DOT_UNROLL
-      for (int o = 0; o < 4; ++o) {
+      for (int64_t o = 0; o < 4; ++o) {
         acc[k][o] = DotPair(acc[k][o], x, weights + k * kLanes + o);
       }
     }
@@ -279,7 +277,7 @@ THIMBLE_DOT_INLINE void MultiplyColumns(const uint32_t* tiles,
     weights += 4 * kLanes;
   }
   THIMBLE_DOT_UNROLL
-  for (int i = 0; i < 4 * kColumns; ++i) {
+  for (int64_t i = 0; i < 4 * kColumns; ++i) {
     sum[kColumn + i / 4][i % 4] = acc[i / 4][i % 4];
   }
 }
@@ -297,48 +295,11 @@ void Multiply(const uint32_t* tiles, const uint32_t* weights, int64_t channels,
     MultiplyColumns<0, 4>(tiles, weights + o, channels, sum);
 #endif
     THIMBLE_DOT_UNROLL
-    for (int i = 0; i < 4; ++i, sums += 4 * kLanes) {
+    for (int64_t i = 0; i < 4; ++i, sums += 4 * kLanes) {
       const Floats left = Add(Add(sum[0][i], sum[1][i]), sum[2][i]);
       const Floats right = Sub(Sub(sum[1][i], sum[2][i]), sum[3][i]);
       AddSlice(left, slice, first, sums, sums + 2 * kLanes);
       AddSlice(right, slice, first, sums + kLanes, sums + 3 * kLanes);
-    }
-  }
-}
-
-// ---- Output
-
-// Row `a` of every row of tiles lies at to + a * width, 2 * width apart.
-void RoundPixels(int64_t width, const float* sums, uint16_t* to) {
-  for (int64_t a = 0; a < 2; ++a) {
-    const float* row = sums + 2 * a * kLanes;
-    const Words v = Zip(LoadFloats(row), LoadFloats(row + kLanes));
-    uint16_t* at = to + a * width;
-    if (width == 32) {
-      Store(v, at);
-    } else if (width == 16) {
-      StoreHalves(v, at, at + 32);
-    } else {
-      StoreQuarters(v, at, at + 16, at + 32, at + 48);
-    }
-  }
-}
-
-void OrderPixels(int64_t width, const float* sums, float* to) {
-  for (int64_t a = 0; a < 2; ++a) {
-    const float* row = sums + 2 * a * kLanes;
-    const Floats left = LoadFloats(row), right = LoadFloats(row + kLanes);
-    float* at = to + a * width;
-    if (width == 32) {
-      StoreInterleaved(left, right, at, at + 16);
-    } else if (width == 16) {
-      StoreInterleaved(left, right, at, at + 32);
-    } else {
-      float line[32];
-      StoreInterleaved(left, right, line, line + 16);
-      for (int64_t i = 0; i < 4; ++i) {
-        std::memcpy(at + 16 * i, line + 8 * i, 8 * sizeof(float));
-      }
     }
   }
 }

@@ -16,6 +16,7 @@
 #include "kernels/dot/test_form.h"
 #include "kernels/dot/test_winograd.h"
 #include "kernels/dot/winograd_model.h"
+#include "kernels/dot/winograd_pass.h"
 #include "kernels/stored_tensor.h"
 #include "kernels/testing.h"
 

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gradient of the weights.
+#include <algorithm>
+
+#include "kernels/dot/dot_form.h"
+#include "kernels/dot/flush.h"
+#include "kernels/dot/winograd.h"
+#include "kernels/dot/winograd_kernels.h"
+#include "kernels/dot/winograd_pass.h"
+#include "kernels/dot/winograd_strips.h"
+
+namespace thimble::kernels::dot {
+namespace {
+
+struct WeightCall {
+  const WinogradKernels& kernels;
+  const WinogradWeightPass& pass;
+  const Conv2dInput& x;
+  const ConstTensor& grad_y;
+};
+
+// One unit of work, and its scratch.
+struct WeightWork {
+  WeightWork(const WinogradWeightPass& pass, void* scratch)
+      : sums(static_cast<float*>(scratch)),
+        grad(reinterpret_cast<uint32_t*>(sums + pass.sum_floats())),
+        slice(grad + pass.grad_words()),
+        tiles(slice + pass.slice_words()),
+        row(reinterpret_cast<float*>(tiles + pass.tile_words())) {}
+  float* sums;      // [channel][slice][column][output]
+  uint32_t* grad;   // [strip][row of a tile][pair of tiles][output][tile]
+  uint32_t* slice;  // [column][strip][pair of tiles][output]
+  uint32_t* tiles;  // [column][channel][strip][pair of tiles]
+  float* row;
+  int64_t first_output = 0;
+  int64_t first_channel = 0;
+  int64_t channels = 0;
+};
+
+// Adds what strips [strip, strip + strips) of the batch give.
+void AddStrips(const WeightCall& call, const WeightWork& work, int64_t strip,
+               int64_t strips) {
+  const FlushDenormals flush;
+  const WinogradWeightPass& pass = call.pass;
+  const int64_t image_strips = pass.grid.image_strips();
+  const int64_t strip_grad = conv::kStripPixels / 2 * pass.block;
+  const int64_t strip_slice = kTiles / 2 * pass.block;
+  const int64_t pairs = strips * kTiles / 2;
+  const conv::StripGrid grad_grid = {pass.shape.out_channels, pass.grid.height,
+                                     pass.grid.width};
+  const Conv2dInput grad_y{.x = call.grad_y};
+  for (int64_t s = 0; s < strips; ++s) {
+    call.kernels.transpose_grad(
+        RowsOf(pass.grid, (strip + s) % image_strips),
+        PlanesOf(grad_grid, grad_y, strip + s, work.first_output), pass.block,
+        work.grad + s * strip_grad);
+  }
+  for (int64_t slice = 0; slice < conv::kSlices; ++slice) {
+    for (int64_t s = 0; s < strips; ++s) {
+      call.kernels.transform_grad(work.grad + s * strip_grad, pass.block, slice,
+                                  strips * strip_slice,
+                                  work.slice + s * strip_slice);
+      call.kernels.transform_tiles(
+          RowsOf(pass.grid, (strip + s) % image_strips),
+          PlanesOf(pass.grid, call.x, strip + s, work.first_channel),
+          work.channels, slice, pairs, work.tiles + s * kTiles / 2);
+    }
+    for (int64_t column = 0; column < 4; ++column) {
+      call.kernels.multiply_grad(work.slice + column * strips * strip_slice,
+                                 work.tiles + column * work.channels * pairs,
+                                 pass.block, work.channels, pairs, pairs,
+                                 work.sums + (4 * slice + column) * pass.block);
+    }
+  }
+}
+
+void SumUnit(const WeightCall& call, const WeightWork& work, int64_t images) {
+  const WinogradWeightPass& pass = call.pass;
+  std::fill_n(work.sums, work.channels * 16 * pass.block, 0.0f);
+  const int64_t strips = images * pass.grid.image_strips();
+  for (int64_t s = 0; s < strips; s += pass.strips) {
+    AddStrips(call, work, s, std::min(pass.strips, strips - s));
+  }
+  const FlushDenormals flush;
+  call.kernels.fold(pass.block, work.channels, work.row, work.sums);
+}
+
+}  // namespace
+
+bool RunWinogradWeightGrad(const Conv2dShape& shape, size_t bytes,
+                           int64_t images, const Conv2dInput& x,
+                           const ConstTensor& grad_y,
+                           const Conv2dGradWeightTarget& grad_w,
+                           WeightWriter write, const KernelContext& context) {
+  if (ActiveDotForm() == DotForm::kNone) return false;
+  if (!IsBf16(x.x) || !IsBf16(grad_y)) return false;
+  WinogradWeightPass pass;
+  if (!MakeWinogradWeightPass(shape, bytes, pass)) return false;
+  const WeightCall call{ActiveWinogradKernels(), pass, x, grad_y};
+  const int64_t chunks = pass.chunks();
+  const int64_t all = shape.in_channels * 9;
+  context.pool->ParallelFor(
+      pass.blocks() * chunks, [&](int64_t begin, int64_t end, int thread) {
+        WeightWork work(pass, context.PerThread<void>(thread));
+        for (int64_t unit = begin; unit < end; ++unit) {
+          work.first_output = unit / chunks * pass.block;
+          work.first_channel = unit % chunks * pass.chunk;
+          work.channels =
+              std::min(shape.in_channels - work.first_channel, pass.chunk);
+          SumUnit(call, work, images);
+          write(grad_w, work.sums, pass.block, pass.block, work.channels * 9,
+                work.first_output * all + work.first_channel * 9, all,
+                work.row);
+        }
+      });
+  return true;
+}
+
+}  // namespace thimble::kernels::dot
