@@ -8,6 +8,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/conv/conv.h"
@@ -26,7 +29,7 @@ using testing::ForEachDotForm;
 using testing::FusedCase;
 using testing::InputSize;
 using testing::kDirectCases;
-using testing::kF32Epsilon;
+using testing::kLargeDirectCases;
 using testing::OutputSize;
 using testing::Randoms;
 using testing::StoredTensor;
@@ -46,9 +49,9 @@ bool IsTaken(const Conv2dShape& s) {
 
 // f(case) for all, until one fails.
 template <typename F>
-void ForEachCase(const F& f) {
-  for (const FusedCase& c : kDirectCases) {
-    SCOPED_TRACE(::testing::Message() << "case " << (&c - kDirectCases));
+void ForEachCase(std::span<const FusedCase> cases, const F& f) {
+  for (const FusedCase& c : cases) {
+    SCOPED_TRACE(::testing::Message() << "case " << (&c - cases.data()));
     ASSERT_TRUE(IsTaken(c.shape));
     f(c);
     if (::testing::Test::HasFatalFailure()) return;
@@ -92,72 +95,75 @@ struct ForwardCall {
   std::vector<float> scale, shift;
 };
 
+void CheckForward(const FusedCase& c) {
+  ForwardCall call(c);
+  for (const auto& [prologue, relu] :
+       {std::pair{false, false}, {true, false}, {true, true}}) {
+    const std::vector<float> sums = call.Sums(prologue, relu);
+    const std::vector<uint8_t> plain = Stored(sums, nullptr);
+    const std::vector<uint8_t> added = Stored(sums, &call.residual);
+    ForEachDotForm([&] {
+      for (const int threads : {1, 2, 3}) {
+        const TestContext context(threads, Conv2dForwardWorkspace(c.shape));
+        StoredTensor y(kBF16, OutputSize(c));
+        Conv2dForward(c.shape, c.images, call.Input(prologue, relu),
+                      call.w.tensor(), {.to = y.tensor()}, *context);
+        ExpectBytes(y.Bytes(), plain);
+        y.CopyFrom(call.residual);
+        Conv2dForward(c.shape, c.images, call.Input(prologue, relu),
+                      call.w.tensor(),
+                      {.to = y.tensor(), .residual = y.tensor()}, *context);
+        ExpectBytes(y.Bytes(), added);
+      }
+    });
+  }
+}
+
 TEST(DirectDots, ForwardIsTheSumOfPairsToTheBit) {
-  ForEachCase([](const FusedCase& c) {
-    ForwardCall call(c);
-    for (const auto& [prologue, relu] :
-         {std::pair{false, false}, {true, false}, {true, true}}) {
-      const std::vector<float> sums = call.Sums(prologue, relu);
-      const std::vector<uint8_t> plain = Stored(sums, nullptr);
-      const std::vector<uint8_t> added = Stored(sums, &call.residual);
-      ForEachDotForm([&] {
-        for (const int threads : {1, 2, 3}) {
-          const TestContext context(threads, Conv2dForwardWorkspace(c.shape));
-          StoredTensor y(kBF16, OutputSize(c));
-          Conv2dForward(c.shape, c.images, call.Input(prologue, relu),
-                        call.w.tensor(), {.to = y.tensor()}, *context);
-          ExpectBytes(y.Bytes(), plain);
-          y.CopyFrom(call.residual);
-          Conv2dForward(c.shape, c.images, call.Input(prologue, relu),
-                        call.w.tensor(),
-                        {.to = y.tensor(), .residual = y.tensor()}, *context);
-          ExpectBytes(y.Bytes(), added);
-        }
-      });
-    }
-  });
+  ForEachCase(kDirectCases, CheckForward);
 }
 
 // Mean and variance of what is stored: the same for all numbers of threads,
 // and those of the values within the error of f32 sums.
-TEST(DirectDots, ForwardMomentsAreThoseOfWhatIsStored) {
-  ForEachCase([](const FusedCase& c) {
-    ForwardCall call(c);
-    const int64_t pixels = c.shape.out_height() * c.shape.out_width();
-    const auto channels = static_cast<size_t>(c.shape.out_channels);
-    ForEachDotForm([&] {
-      std::vector<float> first;
-      for (const int threads : {1, 2, 3}) {
-        const TestContext context(
-            threads, Conv2dForwardWorkspace(c.shape, {true, c.images}));
-        StoredTensor y(kBF16, OutputSize(c));
-        std::vector<float> moments(2 * channels);
-        Conv2dForward(c.shape, c.images, call.Input(true, true),
-                      call.w.tensor(),
-                      {.to = y.tensor(),
-                       .residual = call.residual.tensor(),
-                       .mean = moments.data(),
-                       .variance = moments.data() + channels},
-                      *context);
-        if (threads == 1) {
-          first = moments;
-          ExpectBytes(y.Bytes(), Stored(call.Sums(true, true), &call.residual));
-          std::vector<double> mean(channels), variance(channels);
-          reference::Conv2dStatistics(c.images, c.shape.out_channels, pixels,
-                                      y.Wide().data(), mean.data(),
-                                      variance.data());
-          for (size_t o = 0; o < channels; ++o) {
-            const double size = std::sqrt(mean[o] * mean[o] + variance[o]);
-            const double error = testing::kReductionError;
-            EXPECT_NEAR(moments[o], mean[o], error * size);
-            EXPECT_NEAR(moments[channels + o], variance[o],
-                        2 * error * size * size);
-          }
+void CheckMoments(const FusedCase& c) {
+  ForwardCall call(c);
+  const int64_t pixels = c.shape.out_height() * c.shape.out_width();
+  const auto channels = static_cast<size_t>(c.shape.out_channels);
+  ForEachDotForm([&] {
+    std::vector<float> first;
+    for (const int threads : {1, 2, 3}) {
+      const TestContext context(
+          threads, Conv2dForwardWorkspace(c.shape, {true, c.images}));
+      StoredTensor y(kBF16, OutputSize(c));
+      std::vector<float> moments(2 * channels);
+      Conv2dForward(c.shape, c.images, call.Input(true, true), call.w.tensor(),
+                    {.to = y.tensor(),
+                     .residual = call.residual.tensor(),
+                     .mean = moments.data(),
+                     .variance = moments.data() + channels},
+                    *context);
+      if (threads == 1) {
+        first = moments;
+        ExpectBytes(y.Bytes(), Stored(call.Sums(true, true), &call.residual));
+        std::vector<double> mean(channels), variance(channels);
+        reference::Conv2dStatistics(c.images, c.shape.out_channels, pixels,
+                                    y.Wide().data(), mean.data(),
+                                    variance.data());
+        for (size_t o = 0; o < channels; ++o) {
+          const double size = std::sqrt(mean[o] * mean[o] + variance[o]);
+          const double error = testing::kReductionError;
+          EXPECT_NEAR(moments[o], mean[o], error * size);
+          EXPECT_NEAR(moments[channels + o], variance[o],
+                      2 * error * size * size);
         }
-        ASSERT_EQ(moments, first);
       }
-    });
+      ASSERT_EQ(moments, first);
+    }
   });
+}
+
+TEST(DirectDots, ForwardMomentsAreThoseOfWhatIsStored) {
+  ForEachCase(kDirectCases, CheckMoments);
 }
 
 struct GradCall {
@@ -205,79 +211,129 @@ struct GradCall {
   std::vector<float> scale, shift, mean, inv_std, gamma, grad_gamma, grad_beta;
 };
 
-TEST(DirectDots, GradientOfTheInputIsTheSumOfPairsToTheBit) {
-  ForEachCase([](const FusedCase& c) {
-    GradCall call(c);
-    const std::vector<float> sums = call.Sums();
-    const std::vector<uint8_t> plain = Stored(sums, nullptr);
-    const std::vector<uint8_t> masked = Stored(call.Masked(sums), nullptr);
-    ForEachDotForm([&] {
-      std::vector<float> gamma, beta;
-      for (const int threads : {1, 2, 3}) {
-        StoredTensor got(kBF16, InputSize(c));
-        const TestContext context(threads, Conv2dGradInputWorkspace(c.shape));
-        Conv2dGradInput(c.shape, c.images, call.grad_y.tensor(),
-                        call.w.tensor(), {.to = got.tensor()}, *context);
-        ExpectBytes(got.Bytes(), plain);
-        const TestContext reducing(
-            threads, Conv2dGradInputWorkspace(c.shape, {true, c.images}));
-        Conv2dGradInput(c.shape, c.images, call.grad_y.tensor(),
-                        call.w.tensor(), call.Target(got.tensor()), *reducing);
-        ExpectBytes(got.Bytes(), masked);
-        if (threads == 1) {
-          gamma = call.grad_gamma;
-          beta = call.grad_beta;
-        }
-        ASSERT_EQ(call.grad_gamma, gamma);
-        ASSERT_EQ(call.grad_beta, beta);
+void CheckGradInput(const FusedCase& c) {
+  GradCall call(c);
+  const std::vector<float> sums = call.Sums();
+  const std::vector<uint8_t> plain = Stored(sums, nullptr);
+  const std::vector<uint8_t> masked = Stored(call.Masked(sums), nullptr);
+  ForEachDotForm([&] {
+    std::vector<float> gamma, beta;
+    for (const int threads : {1, 2, 3}) {
+      StoredTensor got(kBF16, InputSize(c));
+      const TestContext context(threads, Conv2dGradInputWorkspace(c.shape));
+      Conv2dGradInput(c.shape, c.images, call.grad_y.tensor(), call.w.tensor(),
+                      {.to = got.tensor()}, *context);
+      ExpectBytes(got.Bytes(), plain);
+      const TestContext reducing(
+          threads, Conv2dGradInputWorkspace(c.shape, {true, c.images}));
+      Conv2dGradInput(c.shape, c.images, call.grad_y.tensor(), call.w.tensor(),
+                      call.Target(got.tensor()), *reducing);
+      ExpectBytes(got.Bytes(), masked);
+      if (threads == 1) {
+        gamma = call.grad_gamma;
+        beta = call.grad_beta;
       }
-    });
+      ASSERT_EQ(call.grad_gamma, gamma);
+      ASSERT_EQ(call.grad_beta, beta);
+    }
   });
+}
+
+TEST(DirectDots, GradientOfTheInputIsTheSumOfPairsToTheBit) {
+  ForEachCase(kDirectCases, CheckGradInput);
 }
 
 // The sums without a stored gradient, and the second pass with them: what batch
 // norm makes of the stored one.
-TEST(DirectDots, GradientThroughTheNormIsThatOfWhatIsStored) {
-  ForEachCase([](const FusedCase& c) {
-    GradCall call(c);
-    const std::vector<uint8_t> masked =
-        Stored(call.Masked(call.Sums()), nullptr);
-    ForEachDotForm([&] {
-      const TestContext reducing(
-          2, Conv2dGradInputWorkspace(c.shape, {true, c.images}));
-      const TestContext context(3, Conv2dGradInputWorkspace(c.shape));
-      Conv2dGradInput(c.shape, c.images, call.grad_y.tensor(), call.w.tensor(),
-                      call.Target({nullptr, kBF16}), *reducing);
-      StoredTensor want(kBF16, InputSize(c)), got(kBF16, InputSize(c));
-      std::memcpy(want.data(), masked.data(), masked.size());
-      BatchNormGradRest(
-          {.channels = c.shape.in_channels, .pixels = call.pixels()}, c.images,
-          want.tensor(), call.x.tensor(), call.NormSums(),
-          call.residual.tensor(), want.tensor(), *context);
-      Conv2dNormGrad(c.shape, c.images, call.grad_y.tensor(), call.w.tensor(),
-                     {.to = got.tensor(),
-                      .x = call.x.tensor(),
-                      .scale = call.scale.data(),
-                      .shift = call.shift.data(),
-                      .sums = call.NormSums(),
-                      .residual = call.residual.tensor()},
-                     *context);
-      ExpectBytes(got.Bytes(), want.Bytes());
-      // The sums themselves, from what would have been stored.
-      const std::vector<double> xs = call.x.Wide();
-      std::memcpy(want.data(), masked.data(), masked.size());
-      for (size_t i = 0; i < call.grad_beta.size(); ++i) {
-        double sum = 0.0, size = 0.0;
-        for (size_t j = 0; j < want.size(); ++j) {
-          const auto plane = static_cast<int64_t>(j) / call.pixels();
-          if (plane % c.shape.in_channels != static_cast<int64_t>(i)) continue;
-          sum += want.Get(j);
-          size += std::abs(want.Get(j));
-        }
-        EXPECT_NEAR(call.grad_beta[i], sum, testing::kReductionError * size);
+void CheckNormGrad(const FusedCase& c) {
+  GradCall call(c);
+  const std::vector<uint8_t> masked = Stored(call.Masked(call.Sums()), nullptr);
+  ForEachDotForm([&] {
+    const TestContext reducing(
+        2, Conv2dGradInputWorkspace(c.shape, {true, c.images}));
+    const TestContext context(3, Conv2dGradInputWorkspace(c.shape));
+    Conv2dGradInput(c.shape, c.images, call.grad_y.tensor(), call.w.tensor(),
+                    call.Target({nullptr, kBF16}), *reducing);
+    StoredTensor want(kBF16, InputSize(c)), got(kBF16, InputSize(c));
+    std::memcpy(want.data(), masked.data(), masked.size());
+    BatchNormGradRest(
+        {.channels = c.shape.in_channels, .pixels = call.pixels()}, c.images,
+        want.tensor(), call.x.tensor(), call.NormSums(), call.residual.tensor(),
+        want.tensor(), *context);
+    Conv2dNormGrad(c.shape, c.images, call.grad_y.tensor(), call.w.tensor(),
+                   {.to = got.tensor(),
+                    .x = call.x.tensor(),
+                    .scale = call.scale.data(),
+                    .shift = call.shift.data(),
+                    .sums = call.NormSums(),
+                    .residual = call.residual.tensor()},
+                   *context);
+    ExpectBytes(got.Bytes(), want.Bytes());
+    // The sums themselves, from what would have been stored.
+    const std::vector<double> xs = call.x.Wide();
+    std::memcpy(want.data(), masked.data(), masked.size());
+    for (size_t i = 0; i < call.grad_beta.size(); ++i) {
+      double sum = 0.0, size = 0.0;
+      for (size_t j = 0; j < want.size(); ++j) {
+        const auto plane = static_cast<int64_t>(j) / call.pixels();
+        if (plane % c.shape.in_channels != static_cast<int64_t>(i)) continue;
+        sum += want.Get(j);
+        size += std::abs(want.Get(j));
       }
-    });
+      EXPECT_NEAR(call.grad_beta[i], sum, testing::kReductionError * size);
+    }
   });
+}
+
+TEST(DirectDots, GradientThroughTheNormIsThatOfWhatIsStored) {
+  ForEachCase(kDirectCases, CheckNormGrad);
+}
+
+TEST(DirectDots, LargeShapesAreTheSumOfPairsToTheBit) {
+  ForEachCase(kLargeDirectCases, CheckForward);
+  ForEachCase(kLargeDirectCases, CheckMoments);
+  ForEachCase(kLargeDirectCases, CheckGradInput);
+  ForEachCase(kLargeDirectCases, CheckNormGrad);
+}
+
+// With a prologue, whose results dot products round.
+std::vector<uint8_t> ForwardBytes(const Conv2dShape& s, StoredTensor& x,
+                                  StoredTensor& w, DType to) {
+  const std::vector<float> scale = Randoms(s.in_channels, 4, 0.5f, 1.5f);
+  const std::vector<float> shift = Randoms(s.in_channels, 5, -0.5f, 0.5f);
+  const TestContext context(2, Conv2dForwardWorkspace(s));
+  StoredTensor y(to, OutputSize({s, 1}));
+  Conv2dForward(s, 1, {x.tensor(), scale.data(), shift.data(), true},
+                w.tensor(), {.to = y.tensor()}, *context);
+  return y.Bytes();
+}
+
+// Another type of any tensor, or another stride: with dot products on, the bits
+// are those without.
+TEST(DirectDots, OtherTypesAndStridesRunAsWithoutDotProducts) {
+  const DType f32 = DType::kF32, f16 = DType::kF16, u8 = DType::kU8;
+  const struct {
+    int64_t stride;
+    DType x, w, y;
+    bool dots;
+  } kCalls[] = {{1, kBF16, kBF16, kBF16, true},  {2, kBF16, kBF16, kBF16, true},
+                {3, kBF16, kBF16, kBF16, false}, {2, u8, kBF16, kBF16, false},
+                {2, f16, f16, f16, false},       {2, kBF16, f32, kBF16, false},
+                {2, kBF16, kBF16, f32, false},   {1, f32, kBF16, kBF16, false}};
+  for (const auto& call : kCalls) {
+    SCOPED_TRACE(&call - kCalls);
+    const Conv2dShape s = {30, 11, 11, 12, 3, 3, call.stride, 1};
+    StoredTensor x(call.x, InputSize({s, 1}), 1);
+    StoredTensor w(call.w, WeightSize({s, 1}), 2);
+    ForEachDotForm([&] {
+      const DotForm form = ActiveDotForm();
+      const std::vector<uint8_t> with = ForwardBytes(s, x, w, call.y);
+      ForceDotForm(DotForm::kNone);
+      const std::vector<uint8_t> without = ForwardBytes(s, x, w, call.y);
+      ForceDotForm(form);
+      EXPECT_EQ(with != without, call.dots);
+    });
+  }
 }
 
 // Every shape that any model here has is taken within today's scratch.

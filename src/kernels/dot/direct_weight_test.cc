@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/conv/conv.h"
@@ -21,7 +22,6 @@ namespace {
 using testing::ExpectBytes;
 using testing::ForEachDotForm;
 using testing::FusedCase;
-using testing::kDirectCases;
 using testing::Randoms;
 using testing::StoredTensor;
 using testing::TestContext;
@@ -77,17 +77,25 @@ class WeightGradCase {
   std::vector<float> scale_, shift_;
 };
 
-TEST(DirectWeightDots, GradientIsTheSumOfPairsToTheBit) {
-  for (const FusedCase& c : kDirectCases) {
-    SCOPED_TRACE(::testing::Message() << "case " << (&c - kDirectCases));
+void CheckCases(std::span<const FusedCase> cases) {
+  for (const FusedCase& c : cases) {
+    SCOPED_TRACE(::testing::Message() << "case " << (&c - cases.data()));
     dot::DirectWeightPass pass;
     ASSERT_TRUE(MakePlannedPass(c.shape, pass));
     WeightGradCase test(c);
     test.Check(pass, false, DType::kBF16);
     test.Check(pass, true, DType::kBF16);
     test.Check(pass, true, DType::kF32);
-    if (HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
   }
+}
+
+TEST(DirectWeightDots, GradientIsTheSumOfPairsToTheBit) {
+  CheckCases(testing::kDirectCases);
+}
+
+TEST(DirectWeightDots, LargeShapesAreTheSumOfPairsToTheBit) {
+  CheckCases(testing::kLargeDirectCases);
 }
 
 // Every shape that a model here has is taken within today's scratch; those of

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
+#include <span>
 #include <vector>
 
 #include "kernels/dot/product_reference.h"
@@ -29,9 +29,11 @@ struct DotCase {
   int64_t rows;
 };
 const DotCase kDotCases[] = {
-    {{1, 1}, 1},     {{2, 3}, 1},      {{7, 5}, 6},      {{16, 16}, 16},
-    {{17, 31}, 9},   {{33, 33}, 17},   {{48, 40}, 32},   {{257, 5}, 3},
-    {{5, 257}, 34},  {{9, 5}, 259},    {{300, 140}, 13}, {{140, 300}, 13},
+    {{1, 1}, 1},    {{2, 3}, 1},   {{7, 5}, 6},   {{16, 16}, 16}, {{17, 31}, 9},
+    {{33, 33}, 17}, {{257, 5}, 3}, {{5, 257}, 4}, {{9, 5}, 259},
+};
+const DotCase kLargeDotCases[] = {
+    {{48, 40}, 32},  {{300, 140}, 13}, {{140, 300}, 13},
     {{7, 130}, 530}, {{512, 176}, 35}, {{176, 48}, 512},
 };
 
@@ -157,8 +159,9 @@ void CheckCall(DotCall& call) {
   });
 }
 
-void CheckKernel(Kernel kernel, DType to) {
-  for (const DotCase& c : kDotCases) {
+void CheckKernel(Kernel kernel, DType to,
+                 std::span<const DotCase> cases = kDotCases) {
+  for (const DotCase& c : cases) {
     SCOPED_TRACE(::testing::Message() << "in=" << c.shape.in << " out="
                                       << c.shape.out << " rows=" << c.rows);
     DotCall call(kernel, c, to);
@@ -178,6 +181,12 @@ TEST(DotProduct, GradientOfTheInputIsTheSumOfPairsToTheBit) {
 TEST(DotProduct, GradientOfTheWeightsIsTheSumOfPairsToTheBit) {
   CheckKernel(Kernel::kGradWeight, kBF16);
   CheckKernel(Kernel::kGradWeight, kF32);
+}
+
+TEST(DotProduct, LargeOnesAreTheSumOfPairsToTheBit) {
+  CheckKernel(Kernel::kForward, kBF16, kLargeDotCases);
+  CheckKernel(Kernel::kGradInput, kBF16, kLargeDotCases);
+  CheckKernel(Kernel::kGradWeight, kBF16, kLargeDotCases);
 }
 
 // Two pairs, with one output. The second of a pair goes first: a 1 is lost
