@@ -63,11 +63,11 @@ class GradientOut final : public kernels::PieceSink {
       : GradientOut(c, i, run, kernels::ConstTensor::None(), {}) {}
 
   kernels::LinearTarget ForLinear() const {
-    if (TakesPieces()) return {.pieces = this};
+    if (TakesPieces()) return {.to = kernels::Tensor::None(), .pieces = this};
     return {.to = out_.tensor(), .addend = addend_};
   }
   kernels::Conv2dGradWeightTarget ForConv() const {
-    if (TakesPieces()) return {.pieces = this};
+    if (TakesPieces()) return {.to = kernels::Tensor::None(), .pieces = this};
     return {.to = out_.tensor(), .accumulate = addend_.is_there()};
   }
 

@@ -94,8 +94,8 @@ struct Conv2dNormGradTarget {
 };
 
 struct Conv2dGradWeightTarget {
-  Tensor to = Tensor::None();  // f32, f16 or bf16
-  bool accumulate = false;     // adds to what is there
+  Tensor to;                // f32, f16 or bf16; None with pieces
+  bool accumulate = false;  // adds to what is there
   // In place of `to`: takes the sums in pieces (kernels/grad_sink).
   const PieceSink* pieces = nullptr;
 };

@@ -228,7 +228,7 @@ TEST(GradPieces, OfAConvolutionAreWhatItWouldStore) {
           const Keep keep(n);
           const TestContext context(threads, Conv2dGradPiecesWorkspace(s));
           Conv2dGradWeight(s, images, {x.tensor()}, grad_y.tensor(),
-                           {.pieces = &keep}, *context);
+                           {.to = Tensor::None(), .pieces = &keep}, *context);
           keep.ExpectBits(want);
           if (::testing::Test::HasFailure()) return;
         }
@@ -260,7 +260,7 @@ TEST(GradPieces, OfALinearMapAreWhatItWouldStore) {
             const TestContext context(threads,
                                       LinearGradPiecesWorkspace(s, storage));
             LinearGradWeight(s, rows, x.tensor(), grad_y.tensor(),
-                             {.pieces = &keep}, *context);
+                             {.to = Tensor::None(), .pieces = &keep}, *context);
             keep.ExpectBits(want);
             if (::testing::Test::HasFailure()) return;
           }

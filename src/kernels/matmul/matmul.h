@@ -28,7 +28,7 @@ struct LinearShape {
 // Where a result goes, and what it is added to: the sums below are then
 // addend + sum.
 struct LinearTarget {
-  Tensor to = Tensor::None();
+  Tensor to;  // None with pieces
   // Same shape and storage; may be `to`.
   ConstTensor addend = ConstTensor::None();
   // In place of both, for the gradient of W alone: takes the sums in pieces
