@@ -180,7 +180,7 @@ TEST(AllowPrecision, IsTheNextThingThatARefusalNames) {
   const Model model = ModelOf("wrn-10-1", 32);
   Refusal refusal = SearchOf(model, Auto(1000)).Explain();
   ASSERT_EQ(FreedomsOf(refusal).back(), Freedom::kPrecision);
-  const Reach& reach = refusal.reaches.back();
+  const Reach reach = refusal.reaches.back();
   ASSERT_EQ(reach.options.allow_precision.size(), 1u);
   EXPECT_EQ(reach.options.allow_precision[0].precision, kF16.precision);
   EXPECT_EQ(reach.arena_bytes, LeastOf(model, Given(DType::kF16, 0)));
