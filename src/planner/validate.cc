@@ -32,7 +32,14 @@ class Simulation {
       : plan_(plan),
         intact_(plan.graph().values().size(), false),
         for_update_(plan.graph().values().size(), false),
-        updated_(plan.graph().values().size(), false) {}
+        updated_(plan.graph().values().size(), false) {
+    ranges_.reserve(plan.graph().values().size());
+    for (uint32_t i = 0; i < plan.graph().values().size(); ++i) {
+      const size_t offset = plan.OffsetOf({i});
+      ranges_.push_back(
+          {offset, offset + plan.graph().values()[i].spec.bytes()});
+    }
+  }
 
   Status Run() {
     Status status = CheckAxes();
@@ -75,10 +82,7 @@ class Simulation {
     }
   }
 
-  Range RangeOf(ValueId v) const {
-    const size_t offset = plan_.OffsetOf(v);
-    return {offset, offset + plan_.graph().value(v).spec.bytes()};
-  }
+  Range RangeOf(ValueId v) const { return ranges_[v.i]; }
 
   // A value that counts along an axis has room for all that a run may use.
   Status CheckAxes() const {
@@ -146,7 +150,7 @@ class Simulation {
 
   void Strike(const Range& range) {
     for (uint32_t i = 0; i < intact_.size(); ++i) {
-      if (intact_[i] && Overlap(RangeOf({i}), range)) intact_[i] = false;
+      if (intact_[i] && Overlap(ranges_[i], range)) intact_[i] = false;
     }
   }
 
@@ -318,6 +322,7 @@ class Simulation {
   }
 
   const Plan& plan_;
+  std::vector<Range> ranges_;     // per value
   std::vector<bool> intact_;      // per value
   std::vector<bool> for_update_;  // per value
   std::vector<bool> updated_;     // per value: a parameter, in this step

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Flips every bit of the headers of a checkpoint and a weights file, one at a
+// Flips bits of the headers of a checkpoint and a weights file, one at a
 // time: each must be refused, or change nothing.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -23,6 +24,10 @@ uint64_t HeaderBytes(const std::string& file) {
   std::memcpy(&length, file.data(), sizeof(length));
   return sizeof(length) + length;
 }
+
+// Every bit with THIMBLE_LONG; else every fifth, which is in every byte and
+// each of eight places in turn.
+uint64_t Stride() { return std::getenv("THIMBLE_LONG") != nullptr ? 1 : 5; }
 
 class Damage : public ::testing::Test {
  protected:
@@ -57,7 +62,7 @@ TEST_F(Damage, NoFlippedBitOfACheckpointTrainsOnInSilence) {
   const std::string good = ReadTestFile(path);
   const uint64_t bytes = HeaderBytes(good);
   ASSERT_GT(bytes, 500u);
-  for (uint64_t bit = 0; bit < 8 * bytes; ++bit) {
+  for (uint64_t bit = 0; bit < 8 * bytes; bit += Stride()) {
     std::string bad = good;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
     WriteTestFile(path, bad);
@@ -77,7 +82,7 @@ TEST_F(Damage, NoFlippedBitOfAWeightsFileChangesAnEvaluation) {
   const std::string good = ReadTestFile(path);
   const uint64_t bytes = HeaderBytes(good);
   uint64_t harmless = 0;
-  for (uint64_t bit = 0; bit < 8 * bytes; ++bit) {
+  for (uint64_t bit = 0; bit < 8 * bytes; bit += Stride()) {
     std::string bad = good;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
     WriteTestFile(path, bad);
