@@ -61,9 +61,9 @@ class Session {
   // and begins the run of that seed: GoOnAfter(seed, 0).
   void Initialize(uint64_t seed);
   // The next step is the one after `steps` steps of the run with this seed, on
-  // which dropouts depend. Update counts on by itself: only who restores a
-  // state needs this.
-  void GoOnAfter(uint64_t seed, uint64_t steps);
+  // which dropouts depend, `skipped` of which changed nothing. Update counts on
+  // by itself: only who restores a state needs this.
+  void GoOnAfter(uint64_t seed, uint64_t steps, uint64_t skipped = 0);
 
   // Where the caller puts a microbatch before Differentiate or Evaluate: the
   // feed of this name in plan().train_ends() or evaluate_ends(). REQUIRES:

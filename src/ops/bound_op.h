@@ -25,6 +25,8 @@ struct RunContext {
   // step 0 are those of the initial weights.
   uint64_t seed = 0;
   uint64_t step = 0;
+  // The same without the steps that were skipped.
+  uint64_t update = 0;
   // Not the first microbatch of the step: carried outputs are added to.
   bool accumulate = false;
   // Raised by what finds that a sum which would change state is not finite,

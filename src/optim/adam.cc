@@ -126,7 +126,7 @@ void AdamUpdate::Run(const BoundOp& op, const RunContext& run) const {
                        .epsilon = options_.epsilon,
                        .weight_decay = options_.weight_decay,
                        .decoupled = options_.decoupled,
-                       .number = run.step,
+                       .number = run.update,
                        .gradient_scale = run.gradient_scale,
                        .rounding = options_.rounding,
                        .random = {run.seed, run.step, UpdateStream(position_)}},

@@ -77,6 +77,30 @@ TEST(LossScaling, AnOverflowInAGradientIsSeenThoughTheLossIsFinite) {
   EXPECT_EQ(tiny.State(), before);
 }
 
+// Adam divides by how much of its moments there is, which a skipped step does
+// not change.
+TEST(LossScaling, SkippedStepsAreNoneOfAdams) {
+  PlanOptions options;
+  options.optimizer = Adam({});
+  std::string states[3];
+  for (const uint64_t skipped : {0, 1, 2}) {
+    TinySession tiny({.batch_norm = false}, options);
+    tiny->Initialize(1);
+    tiny->ScaleLoss(1.0f);
+    // Skipped here, or, of a run that is resumed, before.
+    if (skipped == 1) {
+      EXPECT_EQ(tiny->Skip(), StepOutcome::kSkipped);
+    } else if (skipped == 2) {
+      tiny->GoOnAfter(1, 5, 5);
+    }
+    tiny.Feed();
+    tiny->TrainStep(kBatch, 0.1f);
+    states[skipped] = tiny.State();
+  }
+  EXPECT_EQ(states[1], states[0]);
+  EXPECT_EQ(states[2], states[0]);
+}
+
 // Bytes in blocks hold no infinity; it is found none the less.
 TEST(LossScaling, AnInfinityIsSeenThroughGradientsInBlocks) {
   bool spike = false;

@@ -31,7 +31,8 @@ struct Session::Impl {
   std::unique_ptr<ThreadPool> pool;
   runtime::Executor executor;
   uint64_t seed = 0;
-  uint64_t steps = 0;  // done
+  uint64_t steps = 0;    // done
+  uint64_t skipped = 0;  // of these
   // Unset: nothing is scaled, and nothing looked at.
   std::optional<float> loss_scale;
   bool is_finite = true;  // the gradients of this step so far
@@ -136,9 +137,11 @@ void Session::Initialize(uint64_t seed) {
   GoOnAfter(seed, 0);
 }
 
-void Session::GoOnAfter(uint64_t seed, uint64_t steps) {
+void Session::GoOnAfter(uint64_t seed, uint64_t steps, uint64_t skipped) {
+  TH_CHECK(skipped <= steps);
   impl_->seed = seed;
   impl_->steps = steps;
+  impl_->skipped = skipped;
 }
 
 PassResult Session::ResultOf(const Ends& ends) {
@@ -167,6 +170,7 @@ PassResult Session::Differentiate(const AxisParts& parts) {
       Phase::kMicrobatch, {.axes = parts,
                            .seed = impl_->seed,
                            .step = impl_->steps + 1,
+                           .update = impl_->steps + 1 - impl_->skipped,
                            .accumulate = part.first > 0,
                            .learning_rate = impl_->learning_rate.value_or(0.0f),
                            .loss_scale = scale,
@@ -193,6 +197,7 @@ StepOutcome Session::Update(float learning_rate, float next_learning_rate) {
       Phase::kUpdate,
       {.seed = impl_->seed,
        .step = impl_->steps + 1,
+       .update = impl_->steps + 1 - impl_->skipped,
        .learning_rate = learning_rate,
        .gradient_scale = 1.0f / impl_->loss_scale.value_or(1.0f),
        .next_learning_rate = next_learning_rate});
@@ -203,6 +208,7 @@ StepOutcome Session::Update(float learning_rate, float next_learning_rate) {
 
 StepOutcome Session::Skip() {
   ++impl_->steps;
+  ++impl_->skipped;
   impl_->learning_rate.reset();
   return StepOutcome::kSkipped;
 }

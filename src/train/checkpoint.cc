@@ -96,13 +96,15 @@ std::string FormatLossScale(const LossScaleState& state) {
   return text.Text();
 }
 
-bool ParseLossScale(const std::string& from, LossScaleState* state) {
+bool ParseLossScale(const std::string& from, int64_t steps,
+                    LossScaleState* state) {
   ProgressText text(from);
   text.Get(&state->scale);
   text.Get(&state->clean);
   text.Get(&state->skipped);
   text.Get(&state->without_loss);
-  return text.all_read() && state->scale > 0 && state->clean >= 0;
+  return text.all_read() && state->scale > 0 && state->clean >= 0 &&
+         state->skipped >= 0 && state->skipped <= steps;
 }
 
 // What either side has, since settings may be told where they are no default.
@@ -197,7 +199,7 @@ Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
   if (FormatOf(meta) != kFormat || state == meta.end() ||
       !ParseProgress(state->second, &progress) ||
       (scale != meta.end() &&
-       !ParseLossScale(scale->second, &*progress.loss_scale))) {
+       !ParseLossScale(scale->second, progress.step, &*progress.loss_scale))) {
     return Status::Failed(fmt::format(
         "{} is no training checkpoint; remove it to start anew", path));
   }

@@ -55,7 +55,10 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
   // The log last: an old one is emptied by a run that can start only.
   if (saver.goes_on()) {
     TH_ASSIGN_OR_RETURN(progress, saver.Load(*session));
-    session->GoOnAfter(options.seed, static_cast<uint64_t>(progress.step));
+    const int64_t skipped =
+        progress.loss_scale.has_value() ? progress.loss_scale->skipped : 0;
+    session->GoOnAfter(options.seed, static_cast<uint64_t>(progress.step),
+                       static_cast<uint64_t>(skipped));
     summary.resumed_step = progress.step;
     TH_RETURN_IF_ERROR(reporter.GoOn(options, progress.step));
   } else {
