@@ -12,6 +12,35 @@ std::string CheckFloatType(const std::string& text) {
   return dtype.ok() ? std::string() : dtype.status().message();
 }
 
+void RefuseWithout(const CLI::App& app, const char* option, const char* why) {
+  if (app.count(option) > 0) throw CLI::ValidationError(option, why);
+}
+
+// What would have no effect is a mistake.
+void CheckEffects(const CLI::App& app, const PlanFlags& flags) {
+  if (flags.optimizer == "sgd") {
+    for (const char* option : {"--beta1", "--beta2"}) {
+      RefuseWithout(app, option,
+                    "is for --optimizer adam and adamw; SGD has --momentum");
+    }
+  } else {
+    for (const char* option : {"--momentum", "--nesterov", "--no-nesterov"}) {
+      RefuseWithout(app, option,
+                    "is for --optimizer sgd; Adam has --beta1 and --beta2");
+    }
+  }
+  const DType parameters =
+      PrecisionOf(flags, FloatType(flags.precision, DType::kF32)).parameters;
+  const bool has_16_bits = parameters != DType::kF32 || flags.allow_f16 ||
+                           flags.allow_bf16 || flags.state == "f16" ||
+                           flags.state == "bf16";
+  if (!has_16_bits) {
+    RefuseWithout(app, "--rounding",
+                  "is for weights or state in 16 bits, and there are none; "
+                  "--precision f16 or bf16 makes them");
+  }
+}
+
 }  // namespace
 
 DType FloatType(const std::string& text, DType otherwise) {
@@ -34,7 +63,7 @@ void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
   constexpr const char* kTypes = "f32|f16|bf16";
   app.add_option("--precision", flags.precision,
                  "What tensors are stored in (default f32, unless --allow lets "
-                 "--budget choose). Arithmetic is f32 in any case; biases, "
+                 "--budget choose). Sums are f32 in any case; biases, "
                  "batch norms' parameters and statistics "
                  "are f32 always")
       ->type_name(kTypes)
@@ -101,6 +130,7 @@ void AddOptimizerFlags(CLI::App& app, PlanFlags& flags) {
              "How much of Adam's first moment stays, in [0, 1) (default 0.9)");
   AddDecimal(app, "--beta2", flags.adam.beta2, kShare,
              "Of its second moment (default 0.999)");
+  app.parse_complete_callback([&app, &flags] { CheckEffects(app, flags); });
 }
 
 std::shared_ptr<const Optimizer> MakeOptimizer(const PlanFlags& flags,

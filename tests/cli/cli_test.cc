@@ -34,6 +34,12 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   ExpectRefused({"plan", "cnn", "--threads", "0"}, 2, "--threads");
   ExpectRefused({"plan", "cnn", "--budget", "6.7XB"}, 2, "6.7MB");
   ExpectRefused({"plan", "cnn", "--momentum", "1.5"}, 2, "momentum");
+  ExpectRefused({"plan", "cnn", "--beta1", "0.8"}, 2,
+                "--beta1: is for --optimizer adam and adamw");
+  ExpectRefused({"plan", "cnn", "--optimizer", "adam", "--momentum", "0.8"}, 2,
+                "--momentum: is for --optimizer sgd");
+  ExpectRefused({"plan", "cnn", "--rounding", "nearest"}, 2,
+                "--rounding: is for weights or state in 16 bits");
   ExpectRefused({"plan", "cnn", "--allow", "exact,sparse"}, 2,
                 "'sparse' is not available yet");
   ExpectRefused({"plan", "cnn", "--allow", "inexact"}, 2,
