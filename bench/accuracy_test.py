@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import pathlib
+import tempfile
+import unittest
+
+import accuracy_table
+
+
+class TableTest(unittest.TestCase):
+    def test_an_interval_is_students(self):
+        # Mean 2, deviation 1, t of two degrees of freedom 4.303.
+        mean, half = accuracy_table.interval([1.0, 2.0, 3.0])
+        self.assertEqual(mean, 2.0)
+        self.assertAlmostEqual(half, 4.303 / 3**0.5, places=6)
+        self.assertEqual(accuracy_table.interval([1.5]), (1.5, None))
+
+    def test_differences_are_paired_by_seed(self):
+        base = {1: 70.0, 2: 72.0}
+        cells = accuracy_table.row("f16", {2: 73.0, 1: 70.5, 3: 99.0}, base)
+        self.assertEqual(cells[1:4], ["3", "80.83", "+0.75"])
+        self.assertEqual(cells[4], "[-2.43, +3.93]")
+        self.assertEqual(accuracy_table.row("f32", base, base)[3:], ["", ""])
+
+    def test_a_training_that_has_not_ended_does_not_count(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder) / "f32-1.jsonl"
+            self.assertIsNone(accuracy_table.best_accuracy(log))
+            log.write_text(json.dumps({"event": "epoch"}) + "\n")
+            self.assertIsNone(accuracy_table.best_accuracy(log))
+            with log.open("a") as file:
+                file.write(json.dumps({"event": "summary",
+                                       "best_test_accuracy": 0.625}) + "\n")
+            self.assertEqual(accuracy_table.best_accuracy(log), 62.5)
+
+
+if __name__ == "__main__":
+    unittest.main()
