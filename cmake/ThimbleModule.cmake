@@ -74,7 +74,8 @@ add_custom_target(tsan_tests)
 #              [HEADERS what thimble_headers made])
 # Makes the executable NAME and registers it with ctest. Labels that scripts/test
 # knows: tsan (also run under ThreadSanitizer), long (only run with --long), plain
-# (not built with sanitizers but for --long). Those with emulated are made elsewhere.
+# (not built with sanitizers but for --long), full (not built without --full: what
+# they cover is covered elsewhere more narrowly). Those with emulated are made elsewhere.
 function(thimble_test NAME)
   if(NOT THIMBLE_TESTS)
     return()
@@ -82,6 +83,9 @@ function(thimble_test NAME)
   cmake_parse_arguments(T "" "HEADERS" "SOURCES;DEPENDS;PRIVATE_LIBS;LABELS" ${ARGN})
   # Sanitizers take minutes for these, and other tests run the same code there.
   if(THIMBLE_SANITIZE AND NOT THIMBLE_SANITIZE_ALL AND "plain" IN_LIST T_LABELS)
+    return()
+  endif()
+  if("full" IN_LIST T_LABELS AND NOT THIMBLE_FULL_TESTS)
     return()
   endif()
   add_executable(${NAME} ${T_SOURCES})
