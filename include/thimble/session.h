@@ -17,10 +17,20 @@
 
 namespace thimble {
 
+// Is told when an op has run, on the thread that uses the session: for
+// profiles. `time` is its place in the plan's schedule.
+class OpWatcher {
+ public:
+  virtual ~OpWatcher() = default;
+  virtual void Ran(uint32_t time) = 0;
+};
+
 struct SessionOptions {
   // Debugging: fill every buffer with NaNs as soon as its life ends. Results
   // must not change.
   bool poison = false;
+  // May be null; else it outlives the session.
+  OpWatcher* watcher = nullptr;
 };
 
 // What a pass over one microbatch says.

@@ -40,12 +40,13 @@ std::vector<std::vector<uint32_t>> ExpiringBuffers(const Plan& plan) {
 }  // namespace
 
 Executor::Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
-                   bool poison)
+                   const SessionOptions& options)
     : plan_(plan),
       arena_(arena),
       pool_(pool),
+      watcher_(options.watcher),
       workspace_of_(plan.schedule().size()) {
-  if (poison) expiring_ = ExpiringBuffers(plan);
+  if (options.poison) expiring_ = ExpiringBuffers(plan);
   const Graph& graph = plan.graph();
   for (uint32_t t = 0; t < workspace_of_.size(); ++t) {
     const ScheduledOp& scheduled = plan.schedule()[t];
@@ -130,6 +131,7 @@ bool Executor::Run(Phase phase, const RunContext& asked) const {
       is_finite = RunOp(t, run) && is_finite &&
                   !overflow.load(std::memory_order_relaxed);
     }
+    if (watcher_ != nullptr) watcher_->Ran(t);
     if (!expiring_.empty()) Poison(t);
   }
   return is_finite;

@@ -15,14 +15,15 @@
 #include "base/workspace.h"
 #include "ops/bound_op.h"
 #include "thimble/plan.h"
+#include "thimble/session.h"
 
 namespace thimble::runtime {
 
 class Executor {
  public:
-  // `poison`: fill each buffer with 0xFF (NaNs) as soon as its life ends.
-  // REQUIRES: plan, arena and pool outlive the executor.
-  Executor(const Plan& plan, std::byte* arena, ThreadPool& pool, bool poison);
+  // REQUIRES: plan, arena and pool outlive the executor, and the watcher does.
+  Executor(const Plan& plan, std::byte* arena, ThreadPool& pool,
+           const SessionOptions& options);
 
   // Whether all gradients of parameters that were made are finite, and those
   // before were; true where the run does not ask for that. Where gradients of
@@ -40,6 +41,7 @@ class Executor {
   const Plan& plan_;
   std::byte* arena_;
   ThreadPool& pool_;
+  OpWatcher* watcher_;
   std::array<Interval, kPhases> phases_{};  // of time
   std::vector<Workspace> workspaces_;       // the different ones
   std::vector<uint32_t> workspace_of_;      // per moment, an index into them

@@ -19,11 +19,11 @@ namespace thimble {
 
 struct Session::Impl {
   Impl(const Plan& p, runtime::Arena a, std::unique_ptr<ThreadPool> threads,
-       bool poison)
+       const SessionOptions& options)
       : plan(p),
         arena(std::move(a)),
         pool(std::move(threads)),
-        executor(plan, arena.base(), *pool, poison),
+        executor(plan, arena.base(), *pool, options),
         updates_in_backward(p.UpdatesInBackward()) {}
 
   const Plan& plan;
@@ -112,7 +112,7 @@ Result<std::unique_ptr<Session>> Session::Create(
     std::memset(arena->base(), 0xFF, arena_bytes);
   }
   return std::unique_ptr<Session>(new Session(std::make_unique<Impl>(
-      plan, *std::move(arena), *std::move(pool), options.poison)));
+      plan, *std::move(arena), *std::move(pool), options)));
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -46,7 +46,7 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
   summary.rss_base_bytes = CurrentRssBytes();
   ResetPeakRss();
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
-                      Session::Create(plan, {options.poison}));
+                      Session::Create(plan, {.poison = options.poison}));
   saver.Describe(train::SettingsOf(plan, std::move(settings), options,
                                    length.steps, session->target()),
                  source.WeightsFacts());
