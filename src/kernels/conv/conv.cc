@@ -76,11 +76,10 @@ bool RunWeightDots(const Conv2dShape& shape, int64_t images,
                    const Conv2dGradWeightTarget& grad_w,
                    const KernelContext& context) {
   if (ActiveDotForm() == DotForm::kNone) return false;
-  const size_t bytes = Conv2dGradWeightWorkspace(shape).per_thread;
-  return dot::RunWinogradWeightGrad(shape, bytes, images, x, grad_y, grad_w,
+  return dot::RunWinogradWeightGrad(shape, images, x, grad_y, grad_w,
                                     THIMBLE_DISPATCH(StoreWeights).Get(),
                                     context) ||
-         dot::RunDirectWeight(shape, bytes, images, x, grad_y, grad_w, context);
+         dot::RunDirectWeight(shape, images, x, grad_y, grad_w, context);
 }
 
 void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
@@ -211,10 +210,8 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
+  if (RunWeightDots(shape, images, x, grad_y, grad_w, context)) return;
   const bool in_pieces = grad_w.pieces != nullptr;
-  if (!in_pieces && RunWeightDots(shape, images, x, grad_y, grad_w, context)) {
-    return;
-  }
   conv::WinogradWeightPass winograd;
   if (conv::MakeWinogradWeightPass(shape, in_pieces, winograd) &&
       THIMBLE_DISPATCH(RunWinogradWeightGrad)

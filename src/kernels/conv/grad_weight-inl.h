@@ -18,7 +18,7 @@
 
 #include "kernels/conv/pass.h"
 #include "kernels/conv/tile-inl.h"
-#include "kernels/conv/weight_units-inl.h"
+#include "kernels/conv/weight_units.h"
 #include "kernels/simd-inl.h"
 #include "kernels/transpose-inl.h"
 
@@ -196,7 +196,7 @@ void StoreWeights(const Conv2dGradWeightTarget& grad_w, const float* sums,
 // Sums over all images, then writes the unit's part of grad_w.
 void SumUnit(const conv::WeightPass& pass, const WeightWork& work,
              int64_t images, const Conv2dInput& x, const ConstTensor& grad_y,
-             const WeightUnit& unit) {
+             const conv::WeightUnit& unit) {
   const conv::Tile& tile = pass.tile;
   const int64_t count = work.channels * pass.taps;
   ListOffsets(pass, work);
@@ -217,9 +217,9 @@ void RunGradWeight(const conv::WeightPass& pass, int64_t images,
                    const Conv2dGradWeightTarget& grad_w,
                    const KernelContext& context) {
   const int64_t lanes = LaneCount();
-  ForWeightUnits(
+  conv::ForWeightUnits(
       pass.shape, {conv::kWeightVectors * lanes, pass.chunk, pass.Floats()},
-      grad_w, context, [&](const WeightUnit& unit, float* scratch) {
+      grad_w, context, [&](const conv::WeightUnit& unit, float* scratch) {
         WeightWork work;
         work.tile = scratch;
         work.grad = work.tile + pass.tile.Floats(pass.chunk);

@@ -281,7 +281,7 @@ void PrefetchImages(const conv::RowWeightPass& pass, const Conv2dInput& x,
 
 void SumRowUnit(const conv::RowWeightPass& pass, RowWork& work, int64_t images,
                 const Conv2dInput& x, const ConstTensor& grad_y,
-                const WeightUnit& unit) {
+                const conv::WeightUnit& unit) {
   const int64_t taps = pass.taps();
   ZeroRow(work.channels * taps * work.width, work.sums);
   // The outputs that are missing in the last vector.
@@ -311,22 +311,22 @@ void RunRowWeight(const conv::RowWeightPass& pass, int64_t images,
                   const KernelContext& context) {
   const int64_t lanes = LaneCount();
   const int64_t most = HWY_MIN(conv::kWeightVectors * lanes, pass.limit);
-  ForWeightUnits(pass.shape, {most, pass.chunk, pass.Floats()}, grad_w, context,
-                 [&](const WeightUnit& unit, float* scratch) {
-                   RowWork work;
-                   work.x_tile = scratch;
-                   work.grad = work.x_tile + pass.x_floats();
-                   work.sums = work.grad + pass.grad_floats();
-                   work.piece = work.sums + pass.sum_floats();
-                   work.first_output = unit.first_output;
-                   work.outputs = unit.outputs;
-                   work.vectors =
-                       work.outputs <= lanes ? 1 : conv::kWeightVectors;
-                   work.width = work.vectors * lanes;
-                   work.first_channel = unit.first_channel;
-                   work.channels = unit.channels;
-                   SumRowUnit(pass, work, images, x, grad_y, unit);
-                 });
+  conv::ForWeightUnits(
+      pass.shape, {most, pass.chunk, pass.Floats()}, grad_w, context,
+      [&](const conv::WeightUnit& unit, float* scratch) {
+        RowWork work;
+        work.x_tile = scratch;
+        work.grad = work.x_tile + pass.x_floats();
+        work.sums = work.grad + pass.grad_floats();
+        work.piece = work.sums + pass.sum_floats();
+        work.first_output = unit.first_output;
+        work.outputs = unit.outputs;
+        work.vectors = work.outputs <= lanes ? 1 : conv::kWeightVectors;
+        work.width = work.vectors * lanes;
+        work.first_channel = unit.first_channel;
+        work.channels = unit.channels;
+        SumRowUnit(pass, work, images, x, grad_y, unit);
+      });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -223,7 +223,7 @@ void AddStrips(const conv::WinogradWeightPass& pass,
 void SumWinogradUnit(const conv::WinogradWeightPass& pass,
                      WinogradWeightWork& work, int64_t images,
                      const Conv2dInput& x, const ConstTensor& grad_y,
-                     const WeightUnit& unit) {
+                     const conv::WeightUnit& unit) {
   ZeroRow(work.channels * 16 * pass.block, work.sums);
   const int64_t strips = images * pass.grid.image_strips();
   for (int64_t s = 0; s < strips; s += pass.kStrips) {
@@ -245,20 +245,21 @@ bool RunWinogradWeightGrad(const conv::WinogradWeightPass& pass, int64_t images,
                            const Conv2dGradWeightTarget& grad_w,
                            const KernelContext& context) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  ForWeightUnits(pass.shape, {pass.block, pass.chunk, pass.Floats()}, grad_w,
-                 context, [&](const WeightUnit& unit, float* scratch) {
-                   WinogradWeightWork work;
-                   work.sums = scratch;
-                   work.grad = work.sums + pass.sum_floats();
-                   work.slice = work.grad + pass.grad_floats();
-                   work.tile = work.slice + pass.slice_floats();
-                   work.piece = work.tile + pass.tile_floats();
-                   work.first_output = unit.first_output;
-                   work.outputs = unit.outputs;
-                   work.first_channel = unit.first_channel;
-                   work.channels = unit.channels;
-                   SumWinogradUnit(pass, work, images, x, grad_y, unit);
-                 });
+  conv::ForWeightUnits(pass.shape, {pass.block, pass.chunk, pass.Floats()},
+                       grad_w, context,
+                       [&](const conv::WeightUnit& unit, float* scratch) {
+                         WinogradWeightWork work;
+                         work.sums = scratch;
+                         work.grad = work.sums + pass.sum_floats();
+                         work.slice = work.grad + pass.grad_floats();
+                         work.tile = work.slice + pass.slice_floats();
+                         work.piece = work.tile + pass.tile_floats();
+                         work.first_output = unit.first_output;
+                         work.outputs = unit.outputs;
+                         work.first_channel = unit.first_channel;
+                         work.channels = unit.channels;
+                         SumWinogradUnit(pass, work, images, x, grad_y, unit);
+                       });
   return true;
 #else
   (void)pass, (void)images, (void)x, (void)grad_y, (void)grad_w, (void)context;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/conv/weight_units.h"
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/flush.h"
 
@@ -31,11 +32,12 @@ struct WeightCall {
   int64_t images;
   const Conv2dInput& x;
   const uint16_t* grad_y;
-  const Conv2dGradWeightTarget& grad_w;
 };
 
 // A thread's scratch, and its unit of work.
 struct WeightWork {
+  WeightWork(const DirectWeightPass& pass, float* memory)
+      : WeightWork(pass, reinterpret_cast<uint32_t*>(memory)) {}
   WeightWork(const DirectWeightPass& pass, uint32_t* scratch)
       : offsets(reinterpret_cast<int32_t*>(scratch)),
         line(reinterpret_cast<uint16_t*>(scratch + pass.tap_words())),
@@ -48,16 +50,13 @@ struct WeightWork {
   uint16_t* x;     // [image][channel][plane]
   uint32_t* grad;  // [image][pair of positions][output]
   float* sums;     // [channel][tap][output]
-  int64_t output = 0;
-  int64_t outputs = 0;
-  int64_t channel = 0;
-  int64_t channels = 0;
 };
 
 // The last group of taps is filled up with its last tap.
-void ListOffsets(const DirectWeightPass& pass, const WeightWork& work) {
+void ListOffsets(const DirectWeightPass& pass, int64_t channels,
+                 const WeightWork& work) {
   const Conv2dShape& s = pass.shape;
-  const int64_t count = work.channels * pass.taps();
+  const int64_t count = channels * pass.taps();
   for (int64_t i = 0; i < conv::RoundUp(count, kSumTaps); ++i) {
     const int64_t index = std::min(i, count - 1);
     const int64_t tap = index % pass.taps();
@@ -70,32 +69,32 @@ void ListOffsets(const DirectWeightPass& pass, const WeightWork& work) {
 }
 
 // Sums over all images, then writes the unit's part of grad_w.
-void SumUnit(const WeightCall& call, const WeightWork& work) {
+void SumUnit(const WeightCall& call, const conv::WeightUnit& unit,
+             const WeightWork& work) {
   const DirectWeightPass& pass = call.pass;
   const Planes& planes = pass.planes;
-  const int64_t count = work.channels * pass.taps();
+  const int64_t count = unit.channels * pass.taps();
   const FlushDenormals flush;
-  ListOffsets(pass, work);
+  ListOffsets(pass, unit.channels, work);
   std::fill_n(work.sums, pass.sum_words(), 0.0f);
   for (int64_t image = 0; image < call.images; image += pass.images) {
     const int64_t images = std::min(pass.images, call.images - image);
     for (int64_t row = 0; row < planes.rows; row += planes.block_rows) {
       const int64_t rows = std::min(planes.block_rows, planes.rows - row);
       for (int64_t i = 0; i < images; ++i) {
-        call.build.load_x(pass, call.x, image + i, work.channel, work.channels,
-                          row, rows, work.line,
+        call.build.load_x(pass, call.x, image + i, unit.first_channel,
+                          unit.channels, row, rows, work.line,
                           work.x + i * pass.image_halves());
         call.build.load_grad(
-            pass, call.grad_y, image + i, work.output, work.outputs, row, rows,
-            work.grad + i * pass.position_pairs(rows) * pass.block);
+            pass, call.grad_y, image + i, unit.first_output, unit.outputs, row,
+            rows, work.grad + i * pass.position_pairs(rows) * pass.block);
       }
       call.build.add(pass, images, rows, count, work.offsets, work.x, work.grad,
                      work.sums);
     }
   }
-  const int64_t all = pass.shape.in_channels * pass.taps();
-  call.build.store(call.grad_w, work.sums, pass.block, work.outputs, count,
-                   work.output * all + work.channel * pass.taps(), all);
+  call.build.store(unit.to, work.sums, pass.block, unit.outputs, count, unit.at,
+                   unit.stride);
 }
 
 WeightBuild ActiveWeightBuild() {
@@ -107,43 +106,36 @@ WeightBuild ActiveWeightBuild() {
 
 }  // namespace
 
-// Threads share the pairs (block of outputs, chunk of channels).
-bool RunDirectWeight(const Conv2dShape& shape, size_t bytes, int64_t images,
+bool RunDirectWeight(const Conv2dShape& shape, int64_t images,
                      const Conv2dInput& x, const ConstTensor& grad_y,
                      const Conv2dGradWeightTarget& grad_w,
                      const KernelContext& context) {
-  const DType to = grad_w.to.dtype();
-  if (x.x.dtype() != DType::kBF16 || grad_y.dtype() != DType::kBF16 ||
-      (to != DType::kBF16 && to != DType::kF32)) {
+  if (x.x.dtype() != DType::kBF16 || grad_y.dtype() != DType::kBF16) {
     return false;
   }
   DirectWeightPass pass;
-  if (!MakeDirectWeightPass(shape, bytes, pass)) return false;
-  const WeightCall call{pass,
-                        ActiveWeightBuild(),
-                        images,
-                        x,
-                        static_cast<const uint16_t*>(grad_y.data()),
-                        grad_w};
-  const int64_t chunks = pass.chunks();
-  context.pool->ParallelFor(
-      pass.blocks() * chunks, [&](int64_t begin, int64_t end, int thread) {
-        WeightWork work(pass, context.PerThread<uint32_t>(thread));
-        for (int64_t unit = begin; unit < end; ++unit) {
-          work.output = unit / chunks * pass.block;
-          work.outputs = std::min(pass.block, shape.out_channels - work.output);
-          work.channel = unit % chunks * pass.chunk;
-          work.channels =
-              std::min(pass.chunk, shape.in_channels - work.channel);
-          SumUnit(call, work);
-        }
+  if (!MakeDirectWeightPass(shape, conv::WeightScratchOf(shape), pass)) {
+    return false;
+  }
+  if (grad_w.pieces != nullptr) {
+    pass = InPieces(pass);
+  } else if (grad_w.to.dtype() != DType::kBF16 &&
+             grad_w.to.dtype() != DType::kF32) {
+    return false;
+  }
+  const WeightCall call{pass, ActiveWeightBuild(), images, x,
+                        static_cast<const uint16_t*>(grad_y.data())};
+  conv::ForWeightUnits(
+      shape, {pass.block, pass.chunk, static_cast<int64_t>(pass.Bytes() / 4)},
+      grad_w, context, [&](const conv::WeightUnit& unit, float* scratch) {
+        SumUnit(call, unit, WeightWork(pass, scratch));
       });
   return true;
 }
 
 #else
 
-bool RunDirectWeight(const Conv2dShape&, size_t, int64_t, const Conv2dInput&,
+bool RunDirectWeight(const Conv2dShape&, int64_t, const Conv2dInput&,
                      const ConstTensor&, const Conv2dGradWeightTarget&,
                      const KernelContext&) {
   return false;  // no other CPU has dot products

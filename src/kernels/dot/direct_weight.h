@@ -16,6 +16,7 @@
 #include "kernels/context.h"
 #include "kernels/conv/conv.h"
 #include "kernels/conv/tile.h"
+#include "kernels/conv/weight_units.h"
 #include "kernels/dot/direct_planes.h"
 
 namespace thimble::kernels::dot {
@@ -88,26 +89,40 @@ inline int64_t DirectWeightCost(const DirectWeightPass& pass) {
   return conv::CeilDiv(pass.blocks() * pass.chunks(), 2) * unit;
 }
 
-// Rows and images at a time that fit into so many bytes.
-inline bool SetSteps(size_t bytes, DirectWeightPass& pass) {
+// The same sums for a gradient that is handed over in pieces: blocks are no
+// larger than a region.
+inline DirectWeightPass InPieces(DirectWeightPass pass) {
+  pass.block = kVector;
+  return pass;
+}
+
+// Rows and images at a time, which decide bits: as many as fit whether the
+// gradient is stored or not.
+inline bool SetSteps(const conv::WeightScratch& scratch,
+                     DirectWeightPass& pass) {
+  const auto fits = [&] {
+    return pass.Bytes() <= scratch.stored &&
+           InPieces(pass).Bytes() <= scratch.in_pieces;
+  };
   Planes& planes = pass.planes;
   pass.images = 1;
   planes.block_rows = planes.rows;
-  while (pass.Bytes() > bytes) {
+  while (!fits()) {
     if (planes.block_rows == 1) return false;
     planes.block_rows = conv::CeilDiv(planes.block_rows, 2);
   }
   while (planes.block_rows == planes.rows && pass.images < kMostStepImages) {
     pass.images *= 2;
-    if (pass.Bytes() <= bytes) continue;
+    if (fits()) continue;
     pass.images /= 2;
     break;
   }
   return true;
 }
 
-// False where the stride is another one, or `bytes` of scratch are not enough.
-inline bool MakeDirectWeightPass(const Conv2dShape& s, size_t bytes,
+// False where the stride is another one, or the scratch is not enough.
+inline bool MakeDirectWeightPass(const Conv2dShape& s,
+                                 const conv::WeightScratch& scratch,
                                  DirectWeightPass& best) {
   if (s.stride > 2) return false;
   DirectWeightPass pass;
@@ -119,7 +134,7 @@ inline bool MakeDirectWeightPass(const Conv2dShape& s, size_t bytes,
     if (block >= s.out_channels + kVector) break;
     for (int64_t chunks = 1; chunks < 2 * s.in_channels; chunks *= 2) {
       pass.chunk = conv::CeilDiv(s.in_channels, chunks);
-      if (!SetSteps(bytes, pass)) continue;
+      if (!SetSteps(scratch, pass)) continue;
       const int64_t cost = DirectWeightCost(pass);
       if (least != 0 && cost >= least) continue;
       least = cost;
@@ -129,10 +144,10 @@ inline bool MakeDirectWeightPass(const Conv2dShape& s, size_t bytes,
   return least != 0;
 }
 
-// The gradient of the weights, if x and grad_y are bf16, grad_w is bf16 or f32,
-// and the shape has this way in `bytes` of scratch per thread; else false.
-// REQUIRES: dot products are on.
-bool RunDirectWeight(const Conv2dShape& shape, size_t bytes, int64_t images,
+// The gradient of the weights, if x and grad_y are bf16, grad_w is bf16, f32 or
+// in pieces, and the shape has this way in the scratch that is planned
+// (conv/weight_units.h); else false. REQUIRES: dot products are on.
+bool RunDirectWeight(const Conv2dShape& shape, int64_t images,
                      const Conv2dInput& x, const ConstTensor& grad_y,
                      const Conv2dGradWeightTarget& grad_w,
                      const KernelContext& context);

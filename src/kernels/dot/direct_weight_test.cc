@@ -27,8 +27,8 @@ using testing::StoredTensor;
 using testing::TestContext;
 
 bool MakePlannedPass(const Conv2dShape& s, dot::DirectWeightPass& pass) {
-  const size_t bytes = Conv2dGradWeightWorkspace(s).per_thread;
-  return dot::MakeDirectWeightPass(s, bytes, pass) && pass.Bytes() <= bytes;
+  return dot::MakeDirectWeightPass(s, conv::WeightScratchOf(s), pass) &&
+         pass.Bytes() <= Conv2dGradWeightWorkspace(s).per_thread;
 }
 
 class WeightGradCase {

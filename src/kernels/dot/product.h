@@ -38,5 +38,7 @@ bool IsDotProduct(const matmul::Product& product);
 // Takes the scratch that is planned for staged products.
 void MultiplyByDots(const matmul::Product& product,
                     const KernelContext& context);
+// The same on one thread, in that scratch of it.
+void MultiplyByDotsHere(const matmul::Product& product, float* scratch);
 
 }  // namespace thimble::kernels::dot

@@ -33,14 +33,15 @@ using WeightWriter = void (*)(const Conv2dGradWeightTarget& grad_w,
                               float* row);
 
 // Both return false, and do nothing, where dot products are off, the tensors
-// are not bf16, or the shape has no such way in `bytes` of scratch per thread.
+// are not bf16, or the shape has no such way in `bytes` of scratch per thread;
+// for the gradient of the weights, in what is planned whether it is stored or
+// handed over in pieces (conv/weight_units.h).
 bool RunWinograd(const Conv2dShape& shape, bool forward, size_t bytes,
                  int64_t images, const Conv2dInput& input,
                  const ConstTensor& weights, const conv::Sink& sink,
                  RowWriter write, const KernelContext& context);
-bool RunWinogradWeightGrad(const Conv2dShape& shape, size_t bytes,
-                           int64_t images, const Conv2dInput& x,
-                           const ConstTensor& grad_y,
+bool RunWinogradWeightGrad(const Conv2dShape& shape, int64_t images,
+                           const Conv2dInput& x, const ConstTensor& grad_y,
                            const Conv2dGradWeightTarget& grad_w,
                            WeightWriter write, const KernelContext& context);
 

@@ -10,6 +10,7 @@
 
 #include "kernels/conv/conv.h"
 #include "kernels/conv/tile.h"
+#include "kernels/conv/weight_units.h"
 #include "kernels/conv/winograd.h"
 
 namespace thimble::kernels::dot {
@@ -138,7 +139,17 @@ struct WinogradWeightPass {
   }
 };
 
-inline bool MakeWinogradWeightPass(const Conv2dShape& s, size_t bytes,
+// The same sums for a gradient that is handed over in pieces: blocks are no
+// larger than a region.
+inline WinogradWeightPass InPieces(WinogradWeightPass pass) {
+  pass.block = kOutputBlock;
+  return pass;
+}
+
+// How many strips are summed up at a time decides bits: as many as fit whether
+// the gradient is stored or not.
+inline bool MakeWinogradWeightPass(const Conv2dShape& s,
+                                   const conv::WeightScratch& scratch,
                                    WinogradWeightPass& pass) {
   if (!conv::IsWinograd(s) || s.out_channels % 16 != 0) return false;
   pass.shape = s;
@@ -149,9 +160,13 @@ inline bool MakeWinogradWeightPass(const Conv2dShape& s, size_t bytes,
   const int64_t chunks =
       std::max<int64_t>(2, conv::CeilDiv(s.in_channels, most));
   pass.chunk = conv::RoundUp(conv::CeilDiv(s.in_channels, chunks), 8);
+  const auto fits = [&] {
+    return pass.Bytes() <= scratch.stored &&
+           InPieces(pass).Bytes() <= scratch.in_pieces;
+  };
   pass.strips = 8;
-  while (pass.strips > 1 && pass.Bytes() > bytes) --pass.strips;
-  return pass.Bytes() <= bytes;
+  while (pass.strips > 1 && !fits()) --pass.strips;
+  return fits();
 }
 
 }  // namespace thimble::kernels::dot

@@ -100,8 +100,7 @@ void CheckGradWeight(const Case& c) {
   Operands o(c);
   const Conv2dShape& s = c.shape;
   dot::WinogradWeightPass pass;
-  ASSERT_TRUE(dot::MakeWinogradWeightPass(
-      s, Conv2dGradWeightWorkspace(s).per_thread, pass));
+  ASSERT_TRUE(dot::MakeWinogradWeightPass(s, conv::WeightScratchOf(s), pass));
   for (const int prologue : {0, 2}) {
     const Conv2dInput input = o.Input(prologue);
     const std::vector<float> want =
@@ -230,7 +229,7 @@ TEST(DotWinograd, LeavesOtherShapesAndTypesToOtherWays) {
        {ThreeByThree(16, 10, 10, 16), ThreeByThree(16, 8, 8, 24),
         ThreeByThree(3, 32, 32, 16), ThreeByThree(20, 16, 16, 32)}) {
     EXPECT_FALSE(dot::MakeWinogradPass(s, true, plenty, pass));
-    EXPECT_FALSE(dot::MakeWinogradWeightPass(s, plenty, weight));
+    EXPECT_FALSE(dot::MakeWinogradWeightPass(s, {plenty, plenty}, weight));
   }
   EXPECT_FALSE(
       dot::MakeWinogradPass(ThreeByThree(32, 32, 32, 32), true, 4096, pass));

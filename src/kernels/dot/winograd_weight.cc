@@ -3,6 +3,8 @@
 // The gradient of the weights.
 #include <algorithm>
 
+#include "base/check.h"
+#include "kernels/conv/weight_units.h"
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/flush.h"
 #include "kernels/dot/winograd.h"
@@ -88,31 +90,32 @@ void SumUnit(const WeightCall& call, const WeightWork& work, int64_t images) {
 
 }  // namespace
 
-bool RunWinogradWeightGrad(const Conv2dShape& shape, size_t bytes,
-                           int64_t images, const Conv2dInput& x,
-                           const ConstTensor& grad_y,
+bool RunWinogradWeightGrad(const Conv2dShape& shape, int64_t images,
+                           const Conv2dInput& x, const ConstTensor& grad_y,
                            const Conv2dGradWeightTarget& grad_w,
                            WeightWriter write, const KernelContext& context) {
   if (ActiveDotForm() == DotForm::kNone) return false;
   if (!IsBf16(x.x) || !IsBf16(grad_y)) return false;
   WinogradWeightPass pass;
-  if (!MakeWinogradWeightPass(shape, bytes, pass)) return false;
+  if (!MakeWinogradWeightPass(shape, conv::WeightScratchOf(shape), pass)) {
+    return false;
+  }
+  if (grad_w.pieces != nullptr) pass = InPieces(pass);
   const WeightCall call{ActiveWinogradKernels(), pass, x, grad_y};
-  const int64_t chunks = pass.chunks();
-  const int64_t all = shape.in_channels * 9;
-  context.pool->ParallelFor(
-      pass.blocks() * chunks, [&](int64_t begin, int64_t end, int thread) {
-        WeightWork work(pass, context.PerThread<void>(thread));
-        for (int64_t unit = begin; unit < end; ++unit) {
-          work.first_output = unit / chunks * pass.block;
-          work.first_channel = unit % chunks * pass.chunk;
-          work.channels =
-              std::min(shape.in_channels - work.first_channel, pass.chunk);
-          SumUnit(call, work, images);
-          write(grad_w, work.sums, pass.block, pass.block, work.channels * 9,
-                work.first_output * all + work.first_channel * 9, all,
-                work.row);
-        }
+  conv::ForWeightUnits(
+      shape, {pass.block, pass.chunk, static_cast<int64_t>(pass.Bytes() / 4)},
+      grad_w, context, [&](const conv::WeightUnit& unit, float* scratch) {
+        WeightWork work(pass, scratch);
+        // Half a block where there are 16 outputs in two regions: its other
+        // half is summed up for nothing.
+        const int64_t before = unit.first_output % pass.block;
+        TH_CHECK(before + unit.outputs <= pass.block);
+        work.first_output = unit.first_output - before;
+        work.first_channel = unit.first_channel;
+        work.channels = unit.channels;
+        SumUnit(call, work, images);
+        write(unit.to, work.sums + before, pass.block, unit.outputs,
+              unit.channels * 9, unit.at, unit.stride, work.row);
       });
   return true;
 }

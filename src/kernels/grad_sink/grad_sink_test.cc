@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "kernels/block_tensor.h"
 #include "kernels/conv/conv.h"
+#include "kernels/dot/test_form.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/stored_tensor.h"
@@ -24,6 +25,7 @@ namespace thimble::kernels {
 namespace {
 
 using testing::BlockTensor;
+using testing::ForEachDotForm;
 using testing::ForEachFloatType;
 using testing::ForEachTarget;
 using testing::StoredTensor;
@@ -201,70 +203,93 @@ const Conv2dShape kConvShapes[] = {
     {64, 4, 4, 9, 2, 2, 1, 0},
 };
 
+// Whether a convolution hands over what it would store, on the active target.
+void ExpectConvPieces(const Conv2dShape& s, DType dtype) {
+  SCOPED_TRACE(::testing::Message()
+               << s.in_channels << " -> " << s.out_channels << ", "
+               << s.kernel_h << "x" << s.kernel_w << ", " << DTypeName(dtype));
+  const int64_t images = 3;
+  const auto n = static_cast<size_t>(s.out_channels * s.in_channels *
+                                     s.kernel_h * s.kernel_w);
+  StoredTensor x(
+      dtype,
+      static_cast<size_t>(images * s.in_channels * s.in_height * s.in_width),
+      1);
+  StoredTensor grad_y(dtype,
+                      static_cast<size_t>(images * s.out_channels *
+                                          s.out_height() * s.out_width()),
+                      2);
+  std::vector<float> want(n);
+  const TestContext stored(1, Conv2dGradWeightWorkspace(s));
+  Conv2dGradWeight(s, images, {x.tensor()}, grad_y.tensor(),
+                   {.to = F32(want.data())}, *stored);
+  for (const int threads : {1, 2, 3}) {
+    const Keep keep(n);
+    const TestContext context(threads, Conv2dGradPiecesWorkspace(s));
+    Conv2dGradWeight(s, images, {x.tensor()}, grad_y.tensor(),
+                     {.to = Tensor::None(), .pieces = &keep}, *context);
+    keep.ExpectBits(want);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(GradPieces, OfAConvolutionAreWhatItWouldStore) {
   ForEachTarget([] {
     for (const Conv2dShape& s : kConvShapes) {
-      for (const DType dtype : {DType::kF32, DType::kF16}) {
-        SCOPED_TRACE(::testing::Message()
-                     << s.in_channels << " -> " << s.out_channels << ", "
-                     << s.kernel_h << "x" << s.kernel_w << ", "
-                     << DTypeName(dtype));
-        const int64_t images = 3;
-        const auto n = static_cast<size_t>(s.out_channels * s.in_channels *
-                                           s.kernel_h * s.kernel_w);
-        StoredTensor x(dtype,
-                       static_cast<size_t>(images * s.in_channels *
-                                           s.in_height * s.in_width),
-                       1);
-        StoredTensor grad_y(dtype,
-                            static_cast<size_t>(images * s.out_channels *
-                                                s.out_height() * s.out_width()),
-                            2);
-        std::vector<float> want(n);
-        const TestContext stored(1, Conv2dGradWeightWorkspace(s));
-        Conv2dGradWeight(s, images, {x.tensor()}, grad_y.tensor(),
-                         {.to = F32(want.data())}, *stored);
-        for (const int threads : {1, 2, 3}) {
-          const Keep keep(n);
-          const TestContext context(threads, Conv2dGradPiecesWorkspace(s));
-          Conv2dGradWeight(s, images, {x.tensor()}, grad_y.tensor(),
-                           {.to = Tensor::None(), .pieces = &keep}, *context);
-          keep.ExpectBits(want);
-          if (::testing::Test::HasFailure()) return;
-        }
+      ExpectConvPieces(s, DType::kF32);
+      ExpectConvPieces(s, DType::kF16);
+    }
+  });
+}
+
+TEST(GradPieces, OfAConvolutionByDotProductsAreWhatItWouldStore) {
+  ForEachDotForm([] {
+    for (const Conv2dShape& s : kConvShapes) ExpectConvPieces(s, DType::kBF16);
+  });
+}
+
+// The same of a linear map.
+void ExpectLinearPieces(const LinearShape& s, int64_t rows, DType dtype) {
+  SCOPED_TRACE(::testing::Message() << s.in << " -> " << s.out << ", " << rows
+                                    << " rows, " << DTypeName(dtype));
+  StoredTensor x(dtype, static_cast<size_t>(rows * s.in), 1);
+  StoredTensor grad_y(dtype, static_cast<size_t>(rows * s.out), 2);
+  const auto n = static_cast<size_t>(s.in * s.out);
+  std::vector<float> want(n);
+  const LinearStorage storage = {dtype, dtype, DType::kF32};
+  const TestContext stored(1, LinearGradWeightWorkspace(s, storage));
+  LinearGradWeight(s, rows, x.tensor(), grad_y.tensor(), {F32(want.data())},
+                   *stored);
+  for (const int threads : {1, 2, 3}) {
+    const Keep keep(n);
+    const TestContext context(threads, LinearGradPiecesWorkspace(s, storage));
+    LinearGradWeight(s, rows, x.tensor(), grad_y.tensor(),
+                     {.to = Tensor::None(), .pieces = &keep}, *context);
+    keep.ExpectBits(want);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+const LinearShape kLinearShapes[] = {{128, 10},  {784, 33}, {27, 65},
+                                     {64, 1},    {1, 1},    {1152, 40},
+                                     {512, 128}, {785, 9}};
+
+TEST(GradPieces, OfALinearMapAreWhatItWouldStore) {
+  ForEachTarget([] {
+    for (const LinearShape& s : kLinearShapes) {
+      for (const int64_t rows : {0, 1, 300}) {
+        ExpectLinearPieces(s, rows, DType::kF32);
+        ExpectLinearPieces(s, rows, DType::kBF16);
       }
     }
   });
 }
 
-TEST(GradPieces, OfALinearMapAreWhatItWouldStore) {
-  ForEachTarget([] {
-    const LinearShape shapes[] = {{128, 10}, {784, 33},  {27, 65},   {64, 1},
-                                  {1, 1},    {1152, 40}, {512, 128}, {785, 9}};
-    for (const LinearShape& s : shapes) {
-      for (const DType dtype : {DType::kF32, DType::kBF16}) {
-        for (const int64_t rows : {0, 1, 300}) {
-          SCOPED_TRACE(::testing::Message()
-                       << s.in << " -> " << s.out << ", " << rows << " rows, "
-                       << DTypeName(dtype));
-          StoredTensor x(dtype, static_cast<size_t>(rows * s.in), 1);
-          StoredTensor grad_y(dtype, static_cast<size_t>(rows * s.out), 2);
-          const auto n = static_cast<size_t>(s.in * s.out);
-          std::vector<float> want(n);
-          const LinearStorage storage = {dtype, dtype, DType::kF32};
-          const TestContext stored(1, LinearGradWeightWorkspace(s, storage));
-          LinearGradWeight(s, rows, x.tensor(), grad_y.tensor(),
-                           {F32(want.data())}, *stored);
-          for (const int threads : {1, 2, 3}) {
-            const Keep keep(n);
-            const TestContext context(threads,
-                                      LinearGradPiecesWorkspace(s, storage));
-            LinearGradWeight(s, rows, x.tensor(), grad_y.tensor(),
-                             {.to = Tensor::None(), .pieces = &keep}, *context);
-            keep.ExpectBits(want);
-            if (::testing::Test::HasFailure()) return;
-          }
-        }
+TEST(GradPieces, OfALinearMapByDotProductsAreWhatItWouldStore) {
+  ForEachDotForm([] {
+    for (const LinearShape& s : kLinearShapes) {
+      for (const int64_t rows : {0, 1, 300}) {
+        ExpectLinearPieces(s, rows, DType::kBF16);
       }
     }
   });

@@ -139,6 +139,8 @@ void MultiplyPieces(const Product& p, const PieceSink& sink,
           const Region all = {0, PanelCount(part), 0, RowBlocks(part)};
           if (p.depth == 0) {
             std::memset(sums, 0, part.rows * part.cols * sizeof(float));
+          } else if (dot::IsDotProduct(part)) {
+            dot::MultiplyByDotsHere(part, scratch);
           } else if (IsF32(part)) {
             MultiplyF32(part, all, scratch);
           } else {

@@ -1,28 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the ways to the gradient of the weights share out their work, whether it
-// is stored or handed over in pieces. Included once per SIMD target, after
-// <hwy/highway.h>; hence no `#pragma once`.
-#if defined(THIMBLE_KERNELS_CONV_WEIGHT_UNITS_INL_H_) == \
-    defined(HWY_TARGET_TOGGLE)
-#ifdef THIMBLE_KERNELS_CONV_WEIGHT_UNITS_INL_H_
-#undef THIMBLE_KERNELS_CONV_WEIGHT_UNITS_INL_H_
-#else
-#define THIMBLE_KERNELS_CONV_WEIGHT_UNITS_INL_H_
-#endif
+// is stored or handed over in pieces: those of conv/ and of dot/. Internal to
+// these families; safe from every thread.
+#pragma once
 
-#include <hwy/highway.h>
-
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/conv/conv.h"
 #include "kernels/conv/tile.h"
 #include "kernels/grad_sink/grad_sink.h"
 
-HWY_BEFORE_NAMESPACE();
-namespace thimble::kernels {
-namespace HWY_NAMESPACE {
-namespace {
+namespace thimble::kernels::conv {
 
 // A block of outputs and a chunk of channels, and where their sums go: outputs
 // are `stride` elements of `to` apart, the first one begins at `at`.
@@ -51,18 +42,18 @@ void ForStoredUnits(const Conv2dShape& s, const WeightBlocks& blocks,
                     const KernelContext& context, const SumUnit& sum_unit) {
   const int64_t taps = s.kernel_h * s.kernel_w;
   const int64_t row = s.in_channels * taps;
-  const int64_t chunks = conv::CeilDiv(s.in_channels, blocks.chunk);
+  const int64_t chunks = CeilDiv(s.in_channels, blocks.chunk);
   context.pool->ParallelFor(
-      conv::CeilDiv(s.out_channels, blocks.most) * chunks,
+      CeilDiv(s.out_channels, blocks.most) * chunks,
       [&](int64_t begin, int64_t end, int thread) {
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t output = unit / chunks * blocks.most;
           const int64_t channel = unit % chunks * blocks.chunk;
           sum_unit(
-              WeightUnit{output, HWY_MIN(s.out_channels - output, blocks.most),
+              WeightUnit{output, std::min(s.out_channels - output, blocks.most),
                          channel,
-                         HWY_MIN(s.in_channels - channel, blocks.chunk), grad_w,
-                         output * row + channel * taps, row},
+                         std::min(s.in_channels - channel, blocks.chunk),
+                         grad_w, output * row + channel * taps, row},
               context.PerThread<float>(thread));
         }
       });
@@ -74,7 +65,7 @@ void ForPieceUnits(const Conv2dShape& s, const WeightBlocks& blocks,
                    const PieceSink& sink, const KernelContext& context,
                    const SumUnit& sum_unit) {
   const int64_t taps = s.kernel_h * s.kernel_w;
-  const GradRegions regions = conv::WeightRegions(s);
+  const GradRegions regions = WeightRegions(s);
   context.pool->ParallelFor(
       regions.count(), [&](int64_t begin, int64_t end, int thread) {
         auto* scratch = context.PerThread<float>(thread);
@@ -85,9 +76,9 @@ void ForPieceUnits(const Conv2dShape& s, const WeightBlocks& blocks,
           for (int64_t o = 0; o < r.outputs; o += blocks.most) {
             for (int64_t c = 0; c < channels; c += blocks.chunk) {
               sum_unit(WeightUnit{r.first_output + o,
-                                  HWY_MIN(r.outputs - o, blocks.most),
+                                  std::min(r.outputs - o, blocks.most),
                                   r.first_column / taps + c,
-                                  HWY_MIN(channels - c, blocks.chunk),
+                                  std::min(channels - c, blocks.chunk),
                                   {.to = F32(sums)},
                                   o * r.columns + c * taps,
                                   r.columns},
@@ -112,9 +103,17 @@ void ForWeightUnits(const Conv2dShape& s, const WeightBlocks& blocks,
   }
 }
 
-}  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace thimble::kernels
-HWY_AFTER_NAMESPACE();
+// Bytes of a thread's scratch that a unit may take: of what is planned for a
+// gradient that is stored, and for one in pieces, beside a region's sums.
+struct WeightScratch {
+  size_t stored;
+  size_t in_pieces;
+};
 
-#endif  // per-target include guard
+inline WeightScratch WeightScratchOf(const Conv2dShape& s) {
+  const auto region = static_cast<size_t>(WeightRegions(s).Floats());
+  return {Conv2dGradWeightWorkspace(s).per_thread,
+          Conv2dGradPiecesWorkspace(s).per_thread - region * sizeof(float)};
+}
+
+}  // namespace thimble::kernels::conv
