@@ -91,8 +91,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> ToBits(D d, BF16, hn::Vec<D> v) {
   const auto rounded =
       hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu))));
   const auto quiet = hn::Or(top, hn::Set(du, 0x40u));
-  const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFu));
-  const auto is_nan = hn::Gt(magnitude, hn::Set(du, 0x7F800000u));
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
   return Narrow(d, hn::IfThenElse(is_nan, quiet, rounded));
 }
 

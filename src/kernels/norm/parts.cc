@@ -16,6 +16,7 @@
 #include "kernels/norm/moments-inl.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/rest-inl.h"
+#include "kernels/stage-inl.h"
 #include "kernels/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,44 +26,30 @@ namespace {
 
 constexpr int64_t kStaged = 256;
 
-// n elements from `offset` on as f32: where they lie, or in `line`.
-HWY_INLINE const float* Staged(const ConstTensor& tensor, int64_t offset,
-                               int64_t n, float* line) {
-  if (tensor.dtype() == DType::kF32) return tensor.f32() + offset;
-  WithFloatType(tensor.dtype(), [&](auto type) HWY_ATTR {
-    using T = decltype(type);
-    CopyRowAs(n, static_cast<const T*>(tensor.data()) + offset, line,
-              [](V v) HWY_ATTR { return v; });
-  });
-  return line;
-}
-
-bool IsF32(const ConstTensor& tensor) { return tensor.dtype() == DType::kF32; }
-
-// n elements that are all stored as f32, in one pass. `residual` may be null;
+// n elements that are all stored as T, in one pass. `residual` may be null;
 // grad_x may be any of the others. The last elements are those of a whole
 // vector, which is read before anything is written: masked stores are slow.
-HWY_INLINE void GradRestOfF32(int64_t n, const NormGradRest& rest,
-                              const float* d, const float* x,
-                              const float* residual, float* grad_x) {
+template <typename T>
+HWY_INLINE void GradRestOf(int64_t n, const NormGradRest& rest, const T* d,
+                           const T* x, const T* residual, T* grad_x) {
   const D df;
   const int64_t lanes = LaneCount();
   const auto at = [&](int64_t i) HWY_ATTR {
-    const V v = rest.At(hn::LoadU(df, d + i), hn::LoadU(df, x + i));
-    return residual == nullptr ? v : hn::Add(v, hn::LoadU(df, residual + i));
+    const V v = rest.At(LoadAs(df, d + i), LoadAs(df, x + i));
+    return residual == nullptr ? v : hn::Add(v, LoadAs(df, residual + i));
   };
   if (n < lanes) {
     const auto few = static_cast<size_t>(n);
-    V v = rest.At(LoadFirst(df, d, few), LoadFirst(df, x, few));
-    if (residual != nullptr) v = hn::Add(v, LoadFirst(df, residual, few));
-    StoreFirst(v, df, grad_x, few);
+    V v = rest.At(LoadFirstAs(df, d, few), LoadFirstAs(df, x, few));
+    if (residual != nullptr) v = hn::Add(v, LoadFirstAs(df, residual, few));
+    StoreFirstAs(v, df, grad_x, few);
     return;
   }
   const V at_last = at(n - lanes);
   for (int64_t i = 0; i < n - lanes; i += lanes) {
-    hn::StoreU(at(i), df, grad_x + i);
+    StoreAs(at(i), df, grad_x + i);
   }
-  hn::StoreU(at_last, df, grad_x + n - lanes);
+  StoreAs(at_last, df, grad_x + n - lanes);
 }
 
 // One plane of channel c, at element `at`.
@@ -71,10 +58,15 @@ void GradRestPlane(const BatchNormShape& shape, double count,
                    const BatchNormGradSums& sums, const ConstTensor& residual,
                    const Tensor& grad_x, int64_t c, int64_t at) {
   const NormGradRest rest(sums, c, count);
-  if (IsF32(d) && IsF32(x) && IsF32(residual) && IsF32(grad_x)) {
-    GradRestOfF32(shape.pixels, rest, d.f32() + at, x.f32() + at,
-                  residual.is_there() ? residual.f32() + at : nullptr,
-                  grad_x.f32() + at);
+  const DType dtype = grad_x.dtype();
+  if (d.dtype() == dtype && x.dtype() == dtype &&
+      (!residual.is_there() || residual.dtype() == dtype)) {
+    WithFloatType(dtype, [&](auto type) HWY_ATTR {
+      using T = decltype(type);
+      GradRestOf(shape.pixels, rest, DataOf<T>(d) + at, DataOf<T>(x) + at,
+                 residual.is_there() ? DataOf<T>(residual) + at : nullptr,
+                 DataOf<T>(grad_x) + at);
+    });
     return;
   }
   HWY_ALIGN float lines[3][kStaged];
@@ -82,19 +74,15 @@ void GradRestPlane(const BatchNormShape& shape, double count,
     const int64_t n = HWY_MIN(kStaged, shape.pixels - p);
     // The sum is built up in lines[0].
     float* sum = lines[0];
-    CopyRowAs(n, Staged(d, at + p, n, lines[1]), sum,
+    CopyRowAs(n, ReadPiece(d, at + p, n, lines[1]), sum,
               [](V v) HWY_ATTR { return v; });
-    MapRow(n, Staged(x, at + p, n, lines[1]), sum,
+    MapRow(n, ReadPiece(x, at + p, n, lines[1]), sum,
            [&](V v, V at_x) HWY_ATTR { return rest.At(v, at_x); });
     if (residual.is_there()) {
-      MapRow(n, Staged(residual, at + p, n, lines[1]), sum,
+      MapRow(n, ReadPiece(residual, at + p, n, lines[1]), sum,
              [](V v, V r) HWY_ATTR { return hn::Add(v, r); });
     }
-    WithFloatType(grad_x.dtype(), [&](auto type) HWY_ATTR {
-      using T = decltype(type);
-      CopyRowAs(n, sum, static_cast<T*>(grad_x.data()) + at + p,
-                [](V v) HWY_ATTR { return v; });
-    });
+    WritePiece(n, sum, grad_x, at + p);
   }
 }
 
