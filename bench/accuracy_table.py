@@ -9,15 +9,32 @@ import sys
 T95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 
 
-def best_accuracy(log):
-    """Of a training's log in percent; None where it has not ended."""
+def summary(log):
+    """The last line of a training's log; None where it has not ended."""
     try:
         last = json.loads(log.read_text().splitlines()[-1])
     except (OSError, IndexError, ValueError):
         return None
-    if last.get("event") != "summary":
-        return None
-    return 100 * last["best_test_accuracy"]
+    return last if last.get("event") == "summary" else None
+
+
+def recorded(file):
+    """The summaries that are kept in a file, {(setting, seed): summary}."""
+    if not file.exists():
+        return {}
+    lines = map(json.loads, file.read_text().splitlines())
+    return {(line["setting"], line["seed"]): line for line in lines}
+
+
+def record(file, summaries):
+    """Keeps them in the file, a line each, without what a machine decides."""
+    keys = ("best_test_accuracy", "final_train_loss", "steps", "skipped",
+            "weights_sha256")
+    with file.open("w") as to:
+        for (setting, seed), line in sorted(summaries.items()):
+            kept = {k: line[k] for k in keys if k in line}
+            to.write(json.dumps({"setting": setting, "seed": seed, **kept})
+                     + "\n")
 
 
 def interval(differences):
@@ -46,13 +63,22 @@ def row(name, accuracies, base):
 
 
 def main():
-    folder, seeds = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    """FOLDER of logs, FILE of records, SEEDS, "record" or "", settings."""
+    folder, file = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    seeds, names = int(sys.argv[3]), sys.argv[5:]
+    summaries = recorded(file)
+    for log in folder.glob("*.jsonl"):
+        setting, seed = log.stem.rsplit("-", 1)
+        last = summary(log)
+        if last is not None:
+            summaries[setting, int(seed)] = last
+    if sys.argv[4] == "record":
+        record(file, summaries)
     runs = {}
-    for name in sorted({*sys.argv[3:], "f32"}):
-        for seed in range(1, seeds + 1):
-            accuracy = best_accuracy(folder / f"{name}-{seed}.jsonl")
-            if accuracy is not None:
-                runs.setdefault(name, {})[seed] = accuracy
+    for (setting, seed), last in summaries.items():
+        if seed <= seeds and setting in {*names, "f32"}:
+            accuracy = 100 * last["best_test_accuracy"]
+            runs.setdefault(setting, {})[seed] = accuracy
     print("| setting | seeds | best accuracy, % | minus f32's | 95% interval |")
     print("|---|---|---|---|---|")
     for name, accuracies in sorted(runs.items()):

@@ -25,13 +25,31 @@ class TableTest(unittest.TestCase):
     def test_a_training_that_has_not_ended_does_not_count(self):
         with tempfile.TemporaryDirectory() as folder:
             log = pathlib.Path(folder) / "f32-1.jsonl"
-            self.assertIsNone(accuracy_table.best_accuracy(log))
+            self.assertIsNone(accuracy_table.summary(log))
             log.write_text(json.dumps({"event": "epoch"}) + "\n")
-            self.assertIsNone(accuracy_table.best_accuracy(log))
+            self.assertIsNone(accuracy_table.summary(log))
             with log.open("a") as file:
                 file.write(json.dumps({"event": "summary",
                                        "best_test_accuracy": 0.625}) + "\n")
-            self.assertEqual(accuracy_table.best_accuracy(log), 62.5)
+            self.assertEqual(
+                accuracy_table.summary(log)["best_test_accuracy"], 0.625)
+
+    def test_what_is_recorded_is_read_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "accuracy.jsonl"
+            self.assertEqual(accuracy_table.recorded(file), {})
+            summaries = {("f16", 2): {"best_test_accuracy": 0.5, "steps": 3,
+                                      "images_per_second": 7},
+                         ("f16", 1): {"best_test_accuracy": 0.25, "steps": 3}}
+            accuracy_table.record(file, summaries)
+            self.assertEqual(
+                [json.loads(line) for line in file.read_text().splitlines()],
+                [{"setting": "f16", "seed": 1, "best_test_accuracy": 0.25,
+                  "steps": 3},
+                 {"setting": "f16", "seed": 2, "best_test_accuracy": 0.5,
+                  "steps": 3}])
+            again = accuracy_table.recorded(file)
+            self.assertEqual(again["f16", 2]["best_test_accuracy"], 0.5)
 
 
 if __name__ == "__main__":
