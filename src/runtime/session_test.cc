@@ -77,6 +77,27 @@ TEST(Session, TheSeedAloneDecidesTheInitialState) {
   EXPECT_EQ(a.State(), seven);
 }
 
+// Keeps the moments that it is told of.
+class Moments final : public OpWatcher {
+ public:
+  void Ran(uint32_t time) override { times.push_back(time); }
+  std::vector<uint32_t> times;
+};
+
+TEST(Session, TellsItsWatcherOfEachOpInOrder) {
+  Moments moments;
+  TinySession s(Layers{}, {}, {.watcher = &moments});
+  s->Initialize(7);
+  s.Feed();
+  EXPECT_TRUE(moments.times.empty());
+  s->TrainStep(kBatch, 0.5f);
+  std::vector<uint32_t> wanted;
+  for (uint32_t t = 0; t < s->plan().schedule().size(); ++t) {
+    if (s->plan().schedule()[t].phase != Phase::kEvaluate) wanted.push_back(t);
+  }
+  EXPECT_EQ(moments.times, wanted);
+}
+
 TEST(Session, InitialValuesAreWhatTheGraphSays) {
   TinySession s(Layers{});
   s->Initialize(3);
