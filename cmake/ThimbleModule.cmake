@@ -58,21 +58,29 @@ function(thimble_headers NAME)
 endfunction()
 
 if(THIMBLE_TESTS)
-  # Half of what tests cost is compiling them. At -O1 GCC 12 warns of
-  # std::string's own operator+.
+  # Half of what tests cost is compiling them. At -O1, which is for those that
+  # compute much themselves, GCC 12 warns of std::string's own operator+.
   set(THIMBLE_TEST_OPTIONS -O1 -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
-  thimble_headers(thimble_test_headers
-    <gtest/gtest.h> <algorithm> <cmath> <functional> <map> <random> <string> <vector>)
-  target_compile_options(thimble_test_headers PRIVATE ${THIMBLE_TEST_OPTIONS})
-  set_target_properties(thimble_test_headers PROPERTIES THIMBLE_IS_TEST ON)
+  set(THIMBLE_QUICK_OPTIONS -O0)
+  if(THIMBLE_SANITIZE)
+    set(THIMBLE_QUICK_OPTIONS ${THIMBLE_TEST_OPTIONS})
+  endif()
+  foreach(KIND TEST QUICK)
+    string(TOLOWER thimble_${KIND}_headers NAME)
+    thimble_headers(${NAME}
+      <gtest/gtest.h> <algorithm> <cmath> <functional> <map> <random> <string> <vector>)
+    target_compile_options(${NAME} PRIVATE ${THIMBLE_${KIND}_OPTIONS})
+    set_target_properties(${NAME} PROPERTIES THIMBLE_IS_TEST ON)
+  endforeach()
 endif()
 
 # All tests with the label tsan, so that they can be built alone.
 add_custom_target(tsan_tests)
 
-# thimble_test(NAME SOURCES a_test.cc … DEPENDS base … [PRIVATE_LIBS …] [LABELS tsan …]
-#              [HEADERS what thimble_headers made])
-# Makes the executable NAME and registers it with ctest. Labels that scripts/test
+# thimble_test(NAME [COMPUTES] SOURCES a_test.cc … DEPENDS base … [PRIVATE_LIBS …]
+#              [LABELS tsan …] [HEADERS what thimble_headers made])
+# Makes the executable NAME and registers it with ctest. COMPUTES: what the test's
+# own code computes takes longer than to compile it optimized. Labels that scripts/test
 # knows: tsan (also run under ThreadSanitizer), long (only run with --long), plain
 # (not built with sanitizers but for --long), full (not built without --full: what
 # they cover is covered elsewhere more narrowly). Those with emulated are made elsewhere.
@@ -80,7 +88,7 @@ function(thimble_test NAME)
   if(NOT THIMBLE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(T "" "HEADERS" "SOURCES;DEPENDS;PRIVATE_LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(T "COMPUTES" "HEADERS" "SOURCES;DEPENDS;PRIVATE_LIBS;LABELS" ${ARGN})
   # Sanitizers take minutes for these, and other tests run the same code there.
   if(THIMBLE_SANITIZE AND NOT THIMBLE_SANITIZE_ALL AND "plain" IN_LIST T_LABELS)
     return()
@@ -98,8 +106,12 @@ function(thimble_test NAME)
     target_link_options(${NAME} PRIVATE -static)
   endif()
   if(NOT T_HEADERS)
-    set(T_HEADERS thimble_test_headers)
-    target_compile_options(${NAME} PRIVATE ${THIMBLE_TEST_OPTIONS})
+    set(KIND QUICK)
+    if(T_COMPUTES)
+      set(KIND TEST)
+    endif()
+    string(TOLOWER thimble_${KIND}_headers T_HEADERS)
+    target_compile_options(${NAME} PRIVATE ${THIMBLE_${KIND}_OPTIONS})
   endif()
   target_precompile_headers(${NAME} REUSE_FROM ${T_HEADERS})
   thimble_unity(${NAME})

@@ -52,12 +52,13 @@ TargetList Detect() {
                     __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
   if (sse4) list.targets[list.count++] = Target::kSse4;
-  // A build with sanitizers may leave it out.
+  // A build may leave some out: with sanitizers, or for this CPU alone.
   if (avx2 && (HWY_TARGETS & HWY_AVX2) != 0)
     list.targets[list.count++] = Target::kAvx2;
-  if (avx3) list.targets[list.count++] = Target::kAvx3;
-  if (avx3 && HasBf16DotProducts())
-    list.targets[list.count++] = Target::kAvx3Bf16;
+  if (avx3 && (HWY_TARGETS & HWY_AVX3) != 0) {
+    list.targets[list.count++] = Target::kAvx3;
+    if (HasBf16DotProducts()) list.targets[list.count++] = Target::kAvx3Bf16;
+  }
 #elif defined(__aarch64__)
   list.targets[list.count++] = Target::kNeon;
 #endif
