@@ -16,10 +16,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/convert-inl.h"
 #include "kernels/elements-inl.h"
+#include "kernels/lane_sums-inl.h"
 #include "kernels/norm/norm.h"
 #include "kernels/simd-inl.h"
 
@@ -28,44 +28,11 @@ namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Channels of which lanes are summed together, and sums merged in lanes of f64:
-// each lane computes what its channel alone would.
-constexpr size_t kTogether = 4;
-using Few = hn::CappedTag<float, kTogether>;
-using FewWide = hn::CappedTag<double, kTogether>;
-
 // Channels of which the planes are read together: small planes are neighbours
 // in each image, and pages of them are read faster than as many planes of
 // different images.
 constexpr int64_t kMostChannels = 16;
 static_assert(kMostChannels % kTogether == 0);
-
-// Half of the lanes is added to the other half until few are left, which is how
-// SumOfLanes begins.
-template <class DV>
-HWY_INLINE hn::Vec<Few> FoldToFew(DV d, hn::Vec<DV> v) {
-  if constexpr (hn::MaxLanes(d) > kTogether) {
-    const hn::Half<DV> half;
-    return FoldToFew(half,
-                     hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  } else {
-    return v;
-  }
-}
-
-// SumOfLanes of four vectors, to the bit: lanes 0 and 2, 1 and 3, then both.
-HWY_INLINE hn::Vec<Few> SumsOfLanes(const V (&v)[kTogether]) {
-  const D d;
-  const Few f;
-  const auto a = FoldToFew(d, v[0]), b = FoldToFew(d, v[1]);
-  const auto c = FoldToFew(d, v[2]), e = FoldToFew(d, v[3]);
-  const auto ac =
-      hn::Add(hn::InterleaveLower(f, a, c), hn::InterleaveUpper(f, a, c));
-  const auto be =
-      hn::Add(hn::InterleaveLower(f, b, e), hn::InterleaveUpper(f, b, e));
-  return hn::Add(hn::InterleaveLower(f, ac, be),
-                 hn::InterleaveUpper(f, ac, be));
-}
 
 // Asks for n elements that are read soon.
 template <typename T>
@@ -181,7 +148,7 @@ HWY_INLINE void SumPieces(const Pieces<N, T>& pieces, size_t channels,
   take(c, SumsOfLanes(sum1), SumsOfLanes(sum2));
 }
 
-// f64 of a few f32, or of a few channels' values.
+// sums += a few f32, in f64.
 HWY_INLINE void AddTo(double* sums, hn::Vec<Few> v) {
   const FewWide dw;
   const hn::Rebind<float, FewWide> df;
@@ -192,30 +159,6 @@ HWY_INLINE void AddTo(double* sums, hn::Vec<Few> v) {
     hn::Store(hn::Add(hn::Load(dw, sums + k), wide), dw, sums + k);
   }
 }
-
-// f64 of a few f32 that were stored.
-HWY_INLINE hn::Vec<FewWide> LoadFewWide(const float* p) {
-  const hn::Rebind<float, FewWide> d;
-  return hn::PromoteTo(FewWide(), hn::Load(d, p));
-}
-
-// Division by a number of pixels. A power of two is a factor as well, which is
-// exact and takes a fraction of the time.
-class ByPixels {
- public:
-  explicit HWY_INLINE ByPixels(size_t n)
-      : is_power_((n & (n - 1)) == 0),
-        n_(hn::Set(FewWide(), static_cast<double>(n))),
-        inverse_(hn::Set(FewWide(), 1.0 / static_cast<double>(n))) {}
-
-  HWY_INLINE hn::Vec<FewWide> operator()(hn::Vec<FewWide> v) const {
-    return is_power_ ? hn::Mul(v, inverse_) : hn::Div(v, n_);
-  }
-
- private:
-  bool is_power_;
-  hn::Vec<FewWide> n_, inverse_;
-};
 
 // Counts, means and sums of squared deviations of what was merged so far, of
 // channels that are all seen as often.
@@ -318,20 +261,6 @@ HWY_INLINE void ForPieces(const BatchNormShape& shape, int64_t images,
       visit(plane + p, static_cast<size_t>(n),
             i + 1 < images || more ? next : plane);
     }
-  }
-}
-
-// Calls run(n): with a constant for the planes of 7 by 7 and 8 by 8 pixels in
-// which networks end. They are few instructions, half of which would be for
-// loops.
-template <typename F>
-HWY_INLINE void WithSize(size_t n, const F& run) {
-  if (n == 49) {
-    run(std::integral_constant<size_t, 49>());
-  } else if (n == 64) {
-    run(std::integral_constant<size_t, 64>());
-  } else {
-    run(n);
   }
 }
 

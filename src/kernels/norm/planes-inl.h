@@ -17,6 +17,7 @@
 
 #include "kernels/convert-inl.h"
 #include "kernels/elements-inl.h"
+#include "kernels/lane_sums-inl.h"
 #include "kernels/norm/coefficients.h"
 #include "kernels/norm/moments-inl.h"
 #include "kernels/norm/norm.h"
