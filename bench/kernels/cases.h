@@ -19,9 +19,11 @@ namespace thimble::bench {
 // What no implementation can do without.
 struct Work {
   double flops = 0;
-  double exps = 0;     // values of exp, or of a sigmoid, which is made of one
-  double tanhs = 0;    // values of tanh
-  double read = 0;     // bytes
+  double exps = 0;   // values of exp, or of a sigmoid, which is made of one
+  double tanhs = 0;  // values of tanh
+  double read = 0;   // bytes
+  double again = 0;  // bytes that are read a second time, while they are still
+                     // in the first cache
   double written = 0;  // bytes
   double tensors = 0;  // bytes of all of them; decides in which cache they are
 };

@@ -112,6 +112,7 @@ double Table::MemorySeconds(const Work& work) const {
     if (bytes <= 0) continue;
     seconds += Ratio(bytes, BytesPerSecond(traffic, work.tensors));
   }
+  seconds += Ratio(work.again, BytesPerSecond(Traffic::kRead, 0));
   return seconds;
 }
 

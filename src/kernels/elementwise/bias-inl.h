@@ -98,7 +98,7 @@ HWY_INLINE void AddRows(size_t n, size_t stride, const T* x, float* sums) {
 template <typename T>
 HWY_INLINE void SumRowsOf(size_t images, size_t stride, size_t n, const T* x,
                           const float* addend, float* sums) {
-  constexpr size_t kColumns = 512;
+  constexpr size_t kColumns = 2048;
   constexpr size_t kRows = 4;
   for (size_t c = 0; c < n; c += kColumns) {
     HWY_ALIGN float part[kColumns] = {};

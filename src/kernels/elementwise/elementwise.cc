@@ -103,10 +103,41 @@ HWY_INLINE uint8_t ReluBits(size_t n, const T* x, T* y) {
   return stored[0];
 }
 
+// Elements whose bits are handled together.
+constexpr size_t kMaskWord = 32;
+
+// relu of a word's elements; the bits of those above 0, from bit 0 on.
+// REQUIRES: vectors have 8 to 32 lanes.
+template <typename T>
+HWY_INLINE uint32_t ReluWord(const T* x, T* y) {
+  const D d;
+  constexpr size_t kLanes = hn::MaxLanes(D());
+  uint32_t word = 0;
+  THIMBLE_UNROLL
+  for (size_t part = 0; part < kMaskWord; part += kLanes) {
+    const V v = LoadAs(d, x + part);
+    uint8_t stored[8] = {};
+    hn::StoreMaskBits(d, hn::Gt(v, hn::Zero(d)), stored);
+    uint32_t bits = 0;
+    for (size_t i = 0; i < kLanes / 8; ++i) {
+      bits |= static_cast<uint32_t>(stored[i]) << (8 * i);
+    }
+    word |= bits << part;
+    StoreAs(ReluOf(v), d, y + part);
+  }
+  return word;
+}
+
 template <typename T>
 HWY_INLINE void ReluWithMaskOf(size_t n, const T* x, T* y, uint8_t* mask) {
   const size_t lanes = hn::Lanes(D8());
   size_t i = 0;
+  if constexpr (hn::MaxLanes(D()) >= 8) {
+    for (; i + kMaskWord <= n; i += kMaskWord) {
+      const uint32_t word = ReluWord(x + i, y + i);
+      std::memcpy(mask + i / 8, &word, sizeof(word));  // the lowest byte first
+    }
+  }
   for (; i + 8 <= n; i += 8) {
     uint8_t bits = 0;
     for (size_t part = 0; part < 8; part += lanes) {
@@ -148,11 +179,42 @@ HWY_INLINE void ReluGradBits(size_t n, uint8_t bits, const T* grad_y,
   }
 }
 
+// The gradients of elements [0, n) of which the mask has whole words: each lane
+// looks at its own bit of a word that all lanes get. Returns n.
+template <typename T>
+HWY_INLINE size_t ReluGradWords(size_t n, const uint8_t* mask, const T* grad_y,
+                                T* grad_x) {
+  const D d;
+  const hn::RebindToUnsigned<D> du;
+  constexpr size_t kParts = kMaskWord / hn::MaxLanes(D());
+  const size_t lanes = hn::Lanes(d);
+  hn::Vec<hn::RebindToUnsigned<D>> own[kParts];
+  THIMBLE_UNROLL
+  for (size_t k = 0; k < kParts; ++k) {
+    const auto bit = static_cast<uint32_t>(k * lanes);
+    own[k] = hn::Shl(hn::Set(du, 1u), hn::Iota(du, bit));
+  }
+  size_t i = 0;
+  for (; i + kMaskWord <= n; i += kMaskWord) {
+    uint32_t word;  // the first byte is the lowest
+    std::memcpy(&word, mask + i / 8, sizeof(word));
+    const auto all = hn::Set(du, word);
+    THIMBLE_UNROLL
+    for (size_t k = 0; k < kParts; ++k) {
+      const auto off = hn::Eq(hn::And(all, own[k]), hn::Zero(du));
+      const V v = LoadAs(d, grad_y + i + k * lanes);
+      StoreAs(hn::IfThenZeroElse(hn::RebindMask(d, off), v), d,
+              grad_x + i + k * lanes);
+    }
+  }
+  return i;
+}
+
 template <typename T>
 HWY_INLINE void ReluGradFromMaskOf(size_t n, const uint8_t* mask,
                                    const T* grad_y, T* grad_x) {
   const size_t lanes = hn::Lanes(D8());
-  size_t i = 0;
+  size_t i = ReluGradWords(n, mask, grad_y, grad_x);
   for (; i + 8 <= n; i += 8) {
     for (size_t part = 0; part < 8; part += lanes) {
       ReluGradBits(lanes, static_cast<uint8_t>(mask[i / 8] >> part),

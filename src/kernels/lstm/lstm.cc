@@ -80,37 +80,69 @@ HWY_INLINE V SigmoidSlope(V y) {
   return hn::Mul(y, hn::Sub(hn::Set(D(), 1.0f), y));
 }
 
+// line[i] = f(x[i]) for i < n, and the same into `kept` unless that is null. A
+// loop for each function: a vector's functions wait for each other, those of
+// neighbouring vectors do not.
+template <typename T, typename F>
+HWY_INLINE void MapToLine(size_t n, const T* x, const F& f, float* line,
+                          T* kept) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t k = 0; k < n; k += lanes) {
+    const V v = f(LoadSome(x + k, n - k));
+    hn::Store(v, d, line + k);
+    if (kept != nullptr) StoreSome(v, kept + k, n - k);
+  }
+}
+
+// REQUIRES: n is at most kLstmBlock.
 template <typename T>
 void CellRowOf(size_t hidden, size_t at, size_t n, const LstmCellRows& rows) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   const V offset = hn::Set(d, rows.in.forget_offset);
+  const T* z = As<T>(rows.in.z) + at;
   const T* c_before = As<T>(rows.in.c_before);
   T* gates = As<T>(rows.out.gates);
-  for (size_t k = at; k < at + n; k += lanes) {
-    const size_t left = at + n - k;
-    const T* z = As<T>(rows.in.z) + k;
-    const V i = Sigmoid(LoadSome(z, left));
-    const V f = Sigmoid(hn::Add(LoadSome(z + hidden, left), offset));
-    const V g = TanhOf(LoadSome(z + 2 * hidden, left));
-    const V o = Sigmoid(LoadSome(z + 3 * hidden, left));
-    const V c = hn::MulAdd(f, LoadOrZero(c_before, k, left), hn::Mul(i, g));
-    StoreSome(c, As<T>(rows.out.c) + k, left);
-    StoreSome(hn::Mul(o, TanhOf(c)), As<T>(rows.out.h) + k, left);
-    if (gates == nullptr) continue;
-    StoreSome(i, gates + k, left);
-    StoreSome(f, gates + k + hidden, left);
-    StoreSome(g, gates + k + 2 * hidden, left);
-    StoreSome(o, gates + k + 3 * hidden, left);
+  const auto gate = [&](size_t which) HWY_ATTR {
+    return gates == nullptr ? nullptr : gates + at + which * hidden;
+  };
+  HWY_ALIGN float i[kLstmBlock], f[kLstmBlock], g[kLstmBlock], o[kLstmBlock];
+  const auto sigmoid = [](V v) HWY_ATTR { return Sigmoid(v); };
+  MapToLine(n, z, sigmoid, i, gate(0));
+  MapToLine(
+      n, z + hidden, [&](V v) HWY_ATTR { return Sigmoid(hn::Add(v, offset)); },
+      f, gate(1));
+  MapToLine(
+      n, z + 2 * hidden, [](V v) HWY_ATTR { return TanhOf(v); }, g, gate(2));
+  MapToLine(n, z + 3 * hidden, sigmoid, o, gate(3));
+  for (size_t k = 0; k < n; k += lanes) {
+    const V before = LoadOrZero(c_before, at + k, n - k);
+    const V c = hn::MulAdd(hn::Load(d, f + k), before,
+                           hn::Mul(hn::Load(d, i + k), hn::Load(d, g + k)));
+    StoreSome(c, As<T>(rows.out.c) + at + k, n - k);
+    StoreSome(hn::Mul(hn::Load(d, o + k), TanhOf(c)),
+              As<T>(rows.out.h) + at + k, n - k);
   }
 }
 
+// The functions first, then what is made of them. REQUIRES: as CellRowOf.
 template <typename T>
 void CellGradRowOf(size_t hidden, size_t at, size_t n,
                    const LstmCellGradRows& rows) {
   const size_t lanes = hn::Lanes(D());
   const T* c_before = As<T>(rows.in.c_before);
   T* grad_c_before = As<T>(rows.out.grad_c_before);
+  HWY_ALIGN float line[kLstmBlock];
+  for (size_t k = 0; k < n; k += lanes) {
+    const T* gates = As<T>(rows.in.gates) + at + k;
+    const V i = LoadSome(gates, n - k);
+    const V f = LoadSome(gates + hidden, n - k);
+    const V g = LoadSome(gates + 2 * hidden, n - k);
+    const V before = LoadOrZero(c_before, at + k, n - k);
+    const V c = hn::MulAdd(f, before, hn::Mul(i, g));
+    hn::Store(TanhOf(c), D(), line + k);
+  }
   for (size_t k = at; k < at + n; k += lanes) {
     const size_t left = at + n - k;
     const T* gates = As<T>(rows.in.gates) + k;
@@ -120,7 +152,7 @@ void CellGradRowOf(size_t hidden, size_t at, size_t n,
     const V o = LoadSome(gates + 3 * hidden, left);
     const V before = LoadOrZero(c_before, k, left);
     const V grad_h = LoadOrZero(As<T>(rows.in.grad_h), k, left);
-    const V squashed = TanhOf(hn::MulAdd(f, before, hn::Mul(i, g)));
+    const V squashed = hn::Load(D(), line + (k - at));
     const V grad = hn::MulAdd(hn::Mul(grad_h, o), OneMinusSquare(squashed),
                               LoadOrZero(As<T>(rows.in.grad_c), k, left));
     T* grad_z = As<T>(rows.out.grad_z) + k;
@@ -160,13 +192,11 @@ HWY_AFTER_NAMESPACE();
 namespace thimble::kernels {
 namespace {
 
-// Elements of a row that one thread takes at a time: few rows are shared too.
-constexpr int64_t kBlock = 256;
-
 // Calls run(row, first, count) for blocks of all rows, spread over the threads.
 template <typename F>
 void ForBlocks(const LstmShape& shape, const KernelContext& context,
                const F& run) {
+  constexpr auto kBlock = static_cast<int64_t>(kLstmBlock);
   const int64_t blocks = (shape.hidden + kBlock - 1) / kBlock;
   context.pool->ParallelFor(
       shape.rows * blocks, [&](int64_t begin, int64_t end, int) {

@@ -5,12 +5,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 
 #include "kernels/lstm/lstm.h"
 
 namespace thimble::kernels {
+
+// Elements of a row that one thread takes at a time: few rows are shared too.
+inline constexpr size_t kLstmBlock = 256;
 
 struct LstmCellRows {
   LstmCellInput in;

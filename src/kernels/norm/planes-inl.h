@@ -17,6 +17,7 @@
 
 #include "kernels/convert-inl.h"
 #include "kernels/elements-inl.h"
+#include "kernels/lane_sums-inl.h"
 #include "kernels/norm/coefficients.h"
 #include "kernels/norm/moments-inl.h"
 #include "kernels/norm/norm.h"
@@ -28,9 +29,9 @@ namespace {
 
 // out[i] = f(x[i], g[i]) over [0, n); out may be x or g. The last elements are
 // those of a whole vector, which is read before anything is written: masked
-// stores are slow.
-template <typename T, typename F>
-HWY_INLINE void MapPiece(size_t n, const T* x, const T* g, T* out, const F& f) {
+// stores are slow. N is size_t, or a constant.
+template <typename N, typename T, typename F>
+HWY_INLINE void MapPlane(N n, const T* x, const T* g, T* out, const F& f) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   if (n < lanes) {
@@ -46,28 +47,55 @@ HWY_INLINE void MapPiece(size_t n, const T* x, const T* g, T* out, const F& f) {
   StoreAs(at_last, d, out + last);
 }
 
+// Calls visit(c, offset, pixels) for the planes of channels [first, last), all
+// of an image before the next one's. `pixels` may be a constant.
+template <typename F>
+HWY_INLINE void ForPlanes(const BatchNormShape& shape, int64_t images,
+                          int64_t first, int64_t last, const F& visit) {
+  WithSize(static_cast<size_t>(shape.pixels), [&](auto pixels) HWY_ATTR {
+    for (int64_t i = 0; i < images; ++i) {
+      for (int64_t c = first; c < last; ++c) {
+        visit(c, (i * shape.channels + c) * shape.pixels, pixels);
+      }
+    }
+  });
+}
+
+// Channels [begin, end), at most kMost of them together.
+template <int64_t kMost, typename T>
+void ApplyPlanesTogether(const BatchNormShape& shape, int64_t images,
+                         float epsilon, const T* x, const float* gamma,
+                         const float* beta, const float* mean,
+                         const float* variance, T* y, int64_t begin,
+                         int64_t end) {
+  const D d;
+  for (int64_t first = begin; first < end; first += kMost) {
+    const int64_t last = HWY_MIN(end, first + kMost);
+    norm::Coefficients coefficients[kMost];
+    for (int64_t c = first; c < last; ++c) {
+      coefficients[c - first] = norm::CoefficientsOf(
+          epsilon, mean[c], variance[c], gamma[c], beta[c]);
+    }
+    ForPlanes(shape, images, first, last,
+              [&](int64_t c, int64_t at, auto pixels) HWY_ATTR {
+                const V scale = hn::Set(d, coefficients[c - first].scale);
+                const V shift = hn::Set(d, coefficients[c - first].shift);
+                MapPlane(pixels, x + at, x + at, y + at, [&](V v, V) HWY_ATTR {
+                  return hn::MulAdd(v, scale, shift);
+                });
+              });
+  }
+}
+
+// Nothing is read twice, so many channels go together: long stretches of
+// memory are read faster.
 template <typename T>
 void ApplyPlanesOf(const BatchNormShape& shape, int64_t images, float epsilon,
                    const T* x, const float* gamma, const float* beta,
                    const float* mean, const float* variance, T* y,
                    int64_t begin, int64_t end) {
-  const D d;
-  ForChannelsTogether(
-      shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
-        norm::Coefficients coefficients[kMostChannels];
-        for (int64_t c = first; c < last; ++c) {
-          coefficients[c - first] = norm::CoefficientsOf(
-              epsilon, mean[c], variance[c], gamma[c], beta[c]);
-        }
-        ForPieces(shape, images, first, last,
-                  [&](int64_t c, int64_t at, size_t n) HWY_ATTR {
-                    const V scale = hn::Set(d, coefficients[c - first].scale);
-                    const V shift = hn::Set(d, coefficients[c - first].shift);
-                    MapPiece(n, x + at, x + at, y + at, [&](V v, V) HWY_ATTR {
-                      return hn::MulAdd(v, scale, shift);
-                    });
-                  });
-      });
+  ApplyPlanesTogether<64>(shape, images, epsilon, x, gamma, beta, mean,
+                          variance, y, begin, end);
 }
 
 template <typename T>
@@ -77,10 +105,16 @@ void TrainPlanesOf(const BatchNormShape& shape, int64_t images, float epsilon,
   ForChannelsTogether(
       shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
         MomentsOfChannels(shape, images, x, mean, variance, first, last);
-        ApplyPlanesOf(shape, images, epsilon, x, gamma, beta, mean, variance, y,
-                      first, last);
+        ApplyPlanesTogether<kMostChannels>(shape, images, epsilon, x, gamma,
+                                           beta, mean, variance, y, first,
+                                           last);
       });
 }
+
+struct TwoSums {
+  double first = 0.0;
+  double second = 0.0;
+};
 
 // What is left of a channel's gradient when its sums are known:
 // factor (g − Σg/m − (x − mean) inverse² Σg(x − mean)/m), m = count.
@@ -97,24 +131,44 @@ struct GradLine {
         center(mean) {}
 };
 
-// Σ g and Σ g (x − mean) of channels [first, last), in sums[0] on.
+// Σ g and Σ g (x − mean) of channels that go together.
+struct GradSums {
+  HWY_ALIGN double first[kMostChannels] = {};
+  HWY_ALIGN double second[kMostChannels] = {};
+};
+
+// As terms of SumPiece.
+struct SumsOfGrads {
+  static constexpr bool kOfBoth = true;
+
+  static HWY_INLINE void Begin(V v, V g, V center, V& a, V& b) {
+    a = g;
+    b = hn::MulAdd(g, hn::Sub(v, center), hn::Zero(D()));
+  }
+  static HWY_INLINE void Add(V v, V g, V center, V& a, V& b) {
+    a = hn::Add(a, g);
+    b = hn::MulAdd(g, hn::Sub(v, center), b);
+  }
+};
+
+// Of channels [first, last).
 template <typename T>
 HWY_INLINE void SumGrads(const BatchNormShape& shape, int64_t images,
                          const T* x, const float* mean, const T* grad_y,
-                         int64_t first, int64_t last, TwoSums* sums) {
-  const D d;
-  ForPieces(shape, images, first, last,
-            [&](int64_t c, int64_t at, size_t n) HWY_ATTR {
-              const V center = hn::Set(d, mean[c]);
-              const TwoSums part =
-                  SumPiece(n, x + at, grad_y + at, mean[c],
-                           [&](V v, V g, V& a, V& b) HWY_ATTR {
-                             a = hn::Add(a, g);
-                             b = hn::MulAdd(g, hn::Sub(v, center), b);
-                           });
-              sums[c - first].first += part.first;
-              sums[c - first].second += part.second;
-            });
+                         int64_t first, int64_t last, GradSums& sums) {
+  ForPieces(
+      shape, images, first, [&](int64_t at, size_t n, int64_t next) HWY_ATTR {
+        WithSize(n, [&](auto size) HWY_ATTR {
+          SumPieces<true>(
+              Pieces<decltype(size), T>{size, static_cast<size_t>(shape.pixels),
+                                        x + at, grad_y + at, next - at},
+              static_cast<size_t>(last - first), mean + first, SumsOfGrads(),
+              [&](size_t c, hn::Vec<Few> of_g, hn::Vec<Few> of_gx) HWY_ATTR {
+                AddTo(sums.first + c, of_g);
+                AddTo(sums.second + c, of_gx);
+              });
+        });
+      });
 }
 
 template <typename T>
@@ -127,11 +181,11 @@ void GradPlanesOf(const BatchNormShape& shape, int64_t images, float epsilon,
   const auto count = static_cast<double>(images * shape.pixels);
   ForChannelsTogether(
       shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
-        TwoSums sums[kMostChannels];
+        GradSums sums;
         GradLine lines[kMostChannels];
         SumGrads(shape, images, x, mean, grad_y, first, last, sums);
         for (int64_t c = first; c < last; ++c) {
-          const TwoSums& sum = sums[c - first];
+          const TwoSums sum = {sums.first[c - first], sums.second[c - first]};
           const double inverse =
               1.0 / std::sqrt(static_cast<double>(variance[c]) + epsilon);
           const double old_beta = accumulate ? grad_beta[c] : 0.0;
@@ -142,14 +196,14 @@ void GradPlanesOf(const BatchNormShape& shape, int64_t images, float epsilon,
               GradLine(gamma[c] * inverse, inverse, sum, count, mean[c]);
         }
         if (grad_x == nullptr) return;
-        ForPieces(shape, images, first, last,
-                  [&](int64_t c, int64_t at, size_t n) HWY_ATTR {
+        ForPlanes(shape, images, first, last,
+                  [&](int64_t c, int64_t at, auto n) HWY_ATTR {
                     const GradLine& line = lines[c - first];
                     const V of_g = hn::Set(d, line.of_g);
                     const V offset = hn::Set(d, line.offset);
                     const V of_x = hn::Set(d, line.of_x);
                     const V center = hn::Set(d, line.center);
-                    MapPiece(n, x + at, grad_y + at, grad_x + at,
+                    MapPlane(n, x + at, grad_y + at, grad_x + at,
                              [&](V v, V g) HWY_ATTR {
                                return hn::NegMulAdd(
                                    hn::Sub(v, center), of_x,

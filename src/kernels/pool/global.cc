@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "kernels/elements-inl.h"
+#include "kernels/lane_sums-inl.h"
 #include "kernels/pool/pool.h"
 #include "kernels/stage-inl.h"
 #include "kernels/target.h"
@@ -19,9 +20,9 @@ namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Sum of n ≤ kPoolPiece elements.
-template <typename T>
-HWY_INLINE double SumPixels(size_t n, const T* x) {
+// Sums of n ≤ kPoolPiece elements, in lanes. N is size_t, or a constant.
+template <typename N, typename T>
+HWY_INLINE V SumPixels(N n, const T* x) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   V a = hn::Zero(d), b = a, c = a, e = a;
@@ -34,18 +35,43 @@ HWY_INLINE double SumPixels(size_t n, const T* x) {
   }
   for (; i + lanes <= n; i += lanes) a = hn::Add(a, LoadAs(d, x + i));
   if (i < n) b = hn::Add(b, LoadFirstAs(d, x + i, n - i));
-  const V sum = hn::Add(hn::Add(a, b), hn::Add(c, e));
-  return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
+  return hn::Add(hn::Add(a, b), hn::Add(c, e));
 }
 
-template <typename T>
-HWY_INLINE float MeanOfPlane(int64_t pixels, const T* x) {
-  double sum = 0.0;
-  for (int64_t p = 0; p < pixels; p += kPoolPiece) {
-    const int64_t n = HWY_MIN(kPoolPiece, pixels - p);
-    sum += SumPixels(static_cast<size_t>(n), x + p);
+// The means of `few` planes, at most kTogether.
+template <typename N, typename T>
+HWY_INLINE void MeansOfFew(size_t few, N pixels, const T* x, float* means) {
+  constexpr auto kPiece = static_cast<size_t>(kPoolPiece);
+  const D d;
+  const FewWide dw;
+  const hn::Rebind<float, FewWide> df;
+  HWY_ALIGN double totals[kTogether] = {};
+  HWY_ALIGN float sums[kTogether];
+  for (size_t p = 0; p < pixels; p += kPiece) {
+    V parts[kTogether] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    const auto sum = [&](size_t k) HWY_ATTR {
+      if (pixels <= kPiece) {
+        parts[k] = SumPixels(pixels, x + k * pixels);
+      } else {
+        parts[k] = SumPixels(HWY_MIN(kPiece, pixels - p), x + k * pixels + p);
+      }
+    };
+    if (few == kTogether) {
+      THIMBLE_UNROLL
+      for (size_t k = 0; k < kTogether; ++k) sum(k);
+    } else {
+      for (size_t k = 0; k < few; ++k) sum(k);
+    }
+    hn::Store(SumsOfLanes(parts), Few(), sums);
+    for (size_t k = 0; k < kTogether; k += hn::Lanes(dw)) {
+      const auto more = LoadFewWide(sums + k);
+      hn::Store(hn::Add(hn::Load(dw, totals + k), more), dw, totals + k);
+    }
   }
-  return static_cast<float>(sum / static_cast<double>(pixels));
+  const ByPixels over(pixels);
+  for (size_t k = 0; k < kTogether; k += hn::Lanes(dw)) {
+    hn::Store(hn::DemoteTo(df, over(hn::Load(dw, totals + k))), df, means + k);
+  }
 }
 
 HWY_INLINE void StoreOne(float value, float* p) { *p = value; }
@@ -60,16 +86,21 @@ HWY_INLINE float LoadOne(const T* p) {
   return hn::GetLane(LoadFirstAs(D(), p, 1));
 }
 
-// Several planes in one call, so that the work of one overlaps with the next.
 void MeansOfPlanes(int64_t planes, int64_t pixels, const ConstTensor& x,
                    const Tensor& y) {
   WithFloatType(y.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
     const T* from = DataOf<T>(x);
     T* to = DataOf<T>(y);
-    for (int64_t p = 0; p < planes; ++p) {
-      StoreOne(MeanOfPlane(pixels, from + p * pixels), to + p);
-    }
+    WithSize(static_cast<size_t>(pixels), [&](auto size) HWY_ATTR {
+      constexpr auto kFew = static_cast<int64_t>(kTogether);
+      HWY_ALIGN float means[kTogether];
+      for (int64_t p = 0; p < planes; p += kFew) {
+        const int64_t few = HWY_MIN(kFew, planes - p);
+        MeansOfFew(static_cast<size_t>(few), size, from + p * pixels, means);
+        for (int64_t k = 0; k < few; ++k) StoreOne(means[k], to + p + k);
+      }
+    });
   });
 }
 

@@ -83,13 +83,15 @@ HWY_INLINE float GradAtBorder(const PoolPlane& s, const Term& term, int64_t h,
 
 // The gradients of the inputs q*stride + phase − left of row h, lanes
 // over q: they lie at place phase + j*stride of window q − j.
-template <typename Term>
+template <int kStride, int kKernel, typename Term>
 HWY_INLINE V GradOfPhase(const PoolPlane& s, const Term& term, int64_t h,
                          Range rows, int64_t q, int64_t phase) {
+  const int64_t kernel = kKernel == 0 ? s.kernel : kKernel;
+  const int64_t stride = kStride == 0 ? s.stride : kStride;
   V sum = hn::Zero(D());
   for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
-    const int64_t kh = h + s.top - oh * s.stride;
-    for (int64_t ow = q, kw = phase; kw < s.kernel; --ow, kw += s.stride) {
+    const int64_t kh = h + s.top - oh * stride;
+    for (int64_t ow = q, kw = phase; kw < kernel; --ow, kw += stride) {
       sum = hn::Add(sum, term.Lanes(oh, kh, ow, kw));
     }
   }
@@ -110,30 +112,33 @@ HWY_INLINE void StorePairs(V first, V second, float* to, size_t n,
 }
 
 // Stores the gradients of all phases for n lanes of q, from `to` on.
-template <int kStride, typename Term>
+template <int kStride, int kKernel, typename Term>
 HWY_INLINE void StorePhases(const PoolPlane& s, const Term& term, int64_t h,
                             Range rows, int64_t q, size_t n, float* to,
                             const float* end) {
   const D d;
-  const V first = GradOfPhase(s, term, h, rows, q, 0);
+  const V first = GradOfPhase<kStride, kKernel>(s, term, h, rows, q, 0);
   if constexpr (kStride == 1) {
     StoreInPlane(first, to, n, end);
     return;
   }
   if constexpr (kStride == 2) {
-    StorePairs(first, GradOfPhase(s, term, h, rows, q, 1), to, n, end);
+    StorePairs(first, GradOfPhase<kStride, kKernel>(s, term, h, rows, q, 1), to,
+               n, end);
     return;
   }
   HWY_ALIGN float staged[hn::MaxLanes(d)];
   for (int64_t phase = 0; phase < s.stride; ++phase) {
-    hn::Store(GradOfPhase(s, term, h, rows, q, phase), d, staged);
+    hn::Store(GradOfPhase<kStride, kKernel>(s, term, h, rows, q, phase), d,
+              staged);
     for (size_t i = 0; i < n; ++i) {
       to[static_cast<int64_t>(i) * s.stride + phase] = staged[i];
     }
   }
 }
 
-template <int kStride, typename Term>
+// kKernel is the kernel, or 0 for any.
+template <int kStride, int kKernel, typename Term>
 HWY_INLINE void GradPlane(const PoolPlane& s, const Term& term, float* grad_x) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
   // Lanes take the q whose windows q − j all exist and whose inputs of every
@@ -153,9 +158,9 @@ HWY_INLINE void GradPlane(const PoolPlane& s, const Term& term, float* grad_x) {
       row[w] = GradAtBorder(s, term, h, w, rows);
     }
     for (int64_t q = begin; q < end; q += lanes) {
-      StorePhases<kStride>(s, term, h, rows, q,
-                           static_cast<size_t>(HWY_MIN(lanes, end - q)),
-                           row + (q * s.stride - s.left), plane_end);
+      StorePhases<kStride, kKernel>(
+          s, term, h, rows, q, static_cast<size_t>(HWY_MIN(lanes, end - q)),
+          row + (q * s.stride - s.left), plane_end);
     }
     for (int64_t w = last; w < s.width; ++w) {
       row[w] = GradAtBorder(s, term, h, w, rows);
@@ -167,11 +172,13 @@ template <typename Term>
 HWY_INLINE void GradPlaneOfAnyStride(const PoolPlane& plane, const Term& term,
                                      float* grad_x) {
   if (plane.stride == 1) {
-    GradPlane<1>(plane, term, grad_x);
+    GradPlane<1, 0>(plane, term, grad_x);
+  } else if (plane.stride == 2 && plane.kernel == 3) {
+    GradPlane<2, 3>(plane, term, grad_x);
   } else if (plane.stride == 2) {
-    GradPlane<2>(plane, term, grad_x);
+    GradPlane<2, 0>(plane, term, grad_x);
   } else {
-    GradPlane<0>(plane, term, grad_x);
+    GradPlane<0, 0>(plane, term, grad_x);
   }
 }
 
@@ -210,15 +217,36 @@ HWY_INLINE void MaxGradPlaneOfPairs(const PoolPlane& s, const MaxTerm& term,
                    });
 }
 
-// As a sum from 0 on, like GradOfPhase's, which has no negative zeros.
-HWY_INLINE void AverageGradPlaneOfPairs(const PoolPlane& s,
-                                        const AverageTerm& term,
-                                        float* grad_x) {
-  GradPlaneOfPairs(s, grad_x,
-                   [&](int64_t h, int64_t ow, V& even, V& odd) HWY_ATTR {
-                     even = hn::Add(hn::Zero(D()), term.Lanes(h / 2, 0, ow, 0));
-                     odd = even;
-                   });
+// Where IsOfPairs: a gradient goes to four inputs. As a sum from 0 on, like
+// GradOfPhase's, which has no negative zeros. Where rows have whole vectors,
+// the last one of a row ends where the row does.
+HWY_INLINE void AverageGradPlaneOfPairs(const PoolPlane& s, const float* grad_y,
+                                        float scale, float* grad_x) {
+  const D d;
+  const int64_t lanes = LaneCount();
+  const int64_t out_width = s.out_width;
+  const int64_t columns = HWY_MIN(lanes, out_width);
+  const float* y_end = grad_y + s.out_height * out_width;
+  const float* end = grad_x + s.height * s.width;
+  const V factor = hn::Set(d, scale);
+  for (int64_t oh = 0; oh < s.out_height; ++oh) {
+    const float* from = grad_y + oh * out_width;
+    float* rows[2] = {grad_x + 2 * oh * s.width,
+                      grad_x + (2 * oh + 1) * s.width};
+    for (int64_t at = 0; at < out_width; at += lanes) {
+      const int64_t ow = HWY_MIN(at, out_width - columns);
+      const V v = LoadUpTo(from + ow, static_cast<size_t>(y_end - from - ow));
+      const V grad = hn::Add(hn::Zero(d), hn::Mul(v, factor));
+      for (float* row : rows) {
+        StorePairs(grad, grad, row + 2 * ow, static_cast<size_t>(columns), end);
+        if (s.width % 2 != 0) row[s.width - 1] = 0.0f;
+      }
+    }
+  }
+  if (s.height % 2 != 0) {
+    std::memset(grad_x + (s.height - 1) * s.width, 0,
+                static_cast<size_t>(s.width) * sizeof(float));
+  }
 }
 
 void MaxPoolGradPlane(const PoolPlane& plane, const uint8_t* winner,
@@ -238,7 +266,7 @@ void AveragePoolGradPlane(const PoolPlane& plane, const float* grad_y,
   const AverageTerm term{grad_y, scale, plane.out_width,
                          plane.out_height * plane.out_width};
   if (IsOfPairs(plane)) {
-    AverageGradPlaneOfPairs(plane, term, grad_x);
+    AverageGradPlaneOfPairs(plane, grad_y, scale, grad_x);
   } else {
     GradPlaneOfAnyStride(plane, term, grad_x);
   }

@@ -154,10 +154,9 @@ HWY_INLINE Range InnerColumns(const PoolPlane& s) {
 
 // Calls inner(ow, n) for vectors of n inner columns, border(ow) for the others.
 template <typename Inner, typename Border>
-HWY_INLINE void ForColumns(const PoolPlane& s, const Inner& inner,
-                           const Border& border) {
+HWY_INLINE void ForColumns(const PoolPlane& s, Range columns,
+                           const Inner& inner, const Border& border) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
-  const Range columns = InnerColumns(s);
   for (int64_t ow = 0; ow < columns.begin; ++ow) border(ow);
   for (int64_t ow = columns.begin; ow < columns.end; ow += lanes) {
     inner(ow, static_cast<size_t>(HWY_MIN(lanes, columns.end - ow)));
@@ -235,6 +234,7 @@ HWY_INLINE void MaxPlane(const PoolPlane& s, const float* x, float* y,
   const int64_t out_width = s.out_width;
   const int64_t outputs = s.out_height * out_width;
   const float* end = x + s.height * s.width;
+  const Range columns = InnerColumns(s);
   for (int64_t oh = 0; oh < s.out_height; ++oh) {
     const Range kh = PlacesOf(s, oh, s.top, s.height);
     const int64_t out_row = oh * out_width;
@@ -258,66 +258,9 @@ HWY_INLINE void MaxPlane(const PoolPlane& s, const float* x, float* y,
         StoreWinners(best.place, winner + at, n, winner + outputs);
       }
     };
-    ForColumns(s, inner, [&](int64_t ow) HWY_ATTR {
+    ForColumns(s, columns, inner, [&](int64_t ow) HWY_ATTR {
       y[out_row + ow] = MaxAtBorder(
           s, x, oh, ow, winner == nullptr ? nullptr : winner + out_row + ow);
-    });
-  }
-}
-
-// ---- Average
-
-// Where IsOfPairs: each element is read once. Sums are in the order of
-// AveragePlane's, 0 first.
-HWY_INLINE void AveragePlaneOfPairs(const PoolPlane& s, const float* x,
-                                    float* y) {
-  const D d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t out_width = s.out_width;
-  const float* end = x + s.height * s.width;
-  const float* y_end = y + s.out_height * out_width;
-  const V quarter = hn::Set(d, 0.25f);
-  for (int64_t oh = 0; oh < s.out_height; ++oh) {
-    const float* top = x + 2 * oh * s.width;
-    for (int64_t ow = 0; ow < out_width; ow += lanes) {
-      const auto n = static_cast<size_t>(HWY_MIN(lanes, out_width - ow));
-      V a0, a1, b0, b1;
-      LoadPairsInPlane(top + 2 * ow, 2 * n, end, a0, a1);
-      LoadPairsInPlane(top + s.width + 2 * ow, 2 * n, end, b0, b1);
-      const V top_sum = hn::Add(hn::Add(hn::Zero(d), a0), a1);
-      const V sum = hn::Add(hn::Add(top_sum, b0), b1);
-      StoreInPlane(hn::Mul(sum, quarter), y + oh * out_width + ow, n, y_end);
-    }
-  }
-}
-
-template <int kStride>
-HWY_INLINE void AveragePlane(const PoolPlane& s, const float* x, float* y) {
-  const D d;
-  const float scale = 1.0f / static_cast<float>(s.kernel * s.kernel);
-  const float* end = x + s.height * s.width;
-  for (int64_t oh = 0; oh < s.out_height; ++oh) {
-    const Range kh = PlacesOf(s, oh, s.top, s.height);
-    float* out = y + oh * s.out_width;
-    const float* y_end = y + s.out_height * s.out_width;
-    const auto inner = [&](int64_t ow, size_t n) HWY_ATTR {
-      V sum = hn::Zero(d);
-      for (int64_t h = kh.begin; h < kh.end; ++h) {
-        const float* from = x + (CornerOf(s, oh, ow) + h * s.width);
-        for (int64_t w = 0; w < s.kernel; ++w) {
-          sum = hn::Add(sum, LoadStrided<kStride>(from + w, s.stride, n, end));
-        }
-      }
-      StoreInPlane(hn::Mul(sum, hn::Set(d, scale)), out + ow, n, y_end);
-    };
-    ForColumns(s, inner, [&](int64_t ow) HWY_ATTR {
-      const Range kw = PlacesOf(s, ow, s.left, s.width);
-      float sum = 0.0f;
-      for (int64_t h = kh.begin; h < kh.end; ++h) {
-        const int64_t row = CornerOf(s, oh, ow) + h * s.width;
-        for (int64_t w = kw.begin; w < kw.end; ++w) sum += x[row + w];
-      }
-      out[ow] = sum * scale;
     });
   }
 }
@@ -334,18 +277,6 @@ void MaxPoolPlane(const PoolPlane& plane, const float* x, float* y,
     MaxPlane<2>(plane, x, y, winner);
   } else {
     MaxPlane<0>(plane, x, y, winner);
-  }
-}
-
-void AveragePoolPlane(const PoolPlane& plane, const float* x, float* y) {
-  if (IsOfPairs(plane)) {
-    AveragePlaneOfPairs(plane, x, y);
-  } else if (plane.stride == 1) {
-    AveragePlane<1>(plane, x, y);
-  } else if (plane.stride == 2) {
-    AveragePlane<2>(plane, x, y);
-  } else {
-    AveragePlane<0>(plane, x, y);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/pool/average-inl.h"
 #include "kernels/pool/grad-inl.h"
 #include "kernels/pool/plane.h"
 #include "kernels/pool/pool-inl.h"

@@ -3,9 +3,12 @@
 #define HWY_TARGET_INCLUDE "kernels/shortcut/shortcut.cc"
 #include "kernels/shortcut/shortcut.h"
 
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstring>
 
 #include "base/check.h"
@@ -127,17 +130,43 @@ HWY_INLINE void SpreadStrided(size_t n, size_t stride, size_t width, const T* y,
   for (size_t i = 0; i < n; ++i) x[i * stride] = y[i];
 }
 
+// n zeros. Not memset: rows are short, and its calls would take longer.
 template <typename T>
-HWY_INLINE void SamplePlaneOf(const ShortcutShape& shape, const T* x, T* y) {
+HWY_INLINE void StoreZeros(size_t n, T* x) {
+  const hn::ScalableTag<T> d;
+  const size_t lanes = hn::Lanes(d);
+  if (n < lanes) {
+    for (size_t i = 0; i < n; ++i) x[i] = T{0};
+    return;
+  }
+  const auto zero = hn::Zero(d);
+  for (size_t i = 0; i < n - lanes; i += lanes) {
+    hn::StoreU(zero, d, x + i);
+    // For the compiler alone, which would call memset for the loop.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  hn::StoreU(zero, d, x + n - lanes);
+}
+
+// What lies `ahead` of the rows is read next: rows that are skipped in between
+// keep the CPU from seeing that.
+template <typename T>
+HWY_INLINE void SamplePlaneOf(const ShortcutShape& shape, const T* x,
+                              ptrdiff_t ahead, T* y) {
+  constexpr size_t kLine = 64 / sizeof(T);
   const auto n = static_cast<size_t>(shape.out_width());
   const auto width = static_cast<size_t>(shape.width);
-  for (int64_t h = 0; h < shape.out_height(); ++h) {
-    const T* row = x + h * shape.stride * shape.width;
-    if (shape.stride == 2) {
-      TakeEveryOther(n, width, row, y + h * shape.out_width());
+  const auto stride = static_cast<size_t>(shape.stride);
+  const auto rows = static_cast<size_t>(shape.out_height());
+  for (size_t h = 0; h < rows; ++h) {
+    const T* row = x + h * stride * width;
+    for (size_t w = 0; w < width; w += kLine) {
+      hwy::Prefetch(row + w + ahead);
+    }
+    if (stride == 2) {
+      TakeEveryOther(n, width, row, y + h * n);
     } else {
-      TakeStrided(n, static_cast<size_t>(shape.stride), row,
-                  y + h * shape.out_width());
+      TakeStrided(n, stride, row, y + h * n);
     }
   }
 }
@@ -146,16 +175,18 @@ template <typename T>
 HWY_INLINE void SpreadPlaneOf(const ShortcutShape& shape, const T* y, T* x) {
   const auto n = static_cast<size_t>(shape.out_width());
   const auto width = static_cast<size_t>(shape.width);
-  for (int64_t h = 0; h < shape.height; ++h, x += shape.width) {
-    if (h % shape.stride != 0) {
-      std::memset(x, 0, width * sizeof(T));
-    } else if (shape.stride == 2) {
+  const auto stride = static_cast<size_t>(shape.stride);
+  const auto height = static_cast<size_t>(shape.height);
+  for (size_t h = 0; h < height; h += stride) {
+    if (stride == 2) {
       SpreadToEveryOther(n, width, y, x);
-      y += shape.out_width();
     } else {
-      SpreadStrided(n, static_cast<size_t>(shape.stride), width, y, x);
-      y += shape.out_width();
+      SpreadStrided(n, stride, width, y, x);
     }
+    const size_t rows = HWY_MIN(stride, height - h);
+    StoreZeros((rows - 1) * width, x + width);
+    y += n;
+    x += rows * width;
   }
 }
 
@@ -173,17 +204,48 @@ HWY_INLINE void WithBits(const ConstTensor& from, const Tensor& to,
   });
 }
 
-void SamplePlane(const ShortcutShape& shape, const ConstTensor& x,
-                 const Tensor& y) {
+// Output planes [begin, end), counted over all images.
+void SamplePlanes(const ShortcutShape& shape, int64_t begin, int64_t end,
+                  const ConstTensor& x, const Tensor& y) {
+  const int64_t in = shape.height * shape.width;
+  const int64_t out = shape.out_height() * shape.out_width();
   WithBits(x, y, [&](const auto* from, auto* to) HWY_ATTR {
-    SamplePlaneOf(shape, from, to);
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t i = p / shape.out_channels;
+      const int64_t c = p % shape.out_channels;
+      const auto* plane = from + (i * shape.in_channels + c) * in;
+      const auto size = static_cast<size_t>(out);
+      if (c >= shape.in_channels) {
+        StoreZeros(size, to + p * out);
+      } else if (shape.stride == 1) {
+        std::memcpy(to + p * out, plane, size * sizeof(*to));
+      } else {
+        const bool more = c + 1 < shape.in_channels;
+        SamplePlaneOf(shape, plane, more ? in : 0, to + p * out);
+      }
+    }
   });
 }
 
-void SpreadPlane(const ShortcutShape& shape, const ConstTensor& y,
-                 const Tensor& x) {
+// Input planes [begin, end), counted over all images.
+void SpreadPlanes(const ShortcutShape& shape, int64_t begin, int64_t end,
+                  const ConstTensor& y, const Tensor& x) {
+  const int64_t in = shape.height * shape.width;
+  const int64_t out = shape.out_height() * shape.out_width();
   WithBits(y, x, [&](const auto* from, auto* to) HWY_ATTR {
-    SpreadPlaneOf(shape, from, to);
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t i = p / shape.in_channels;
+      const int64_t c = p % shape.in_channels;
+      const auto* plane = from + (i * shape.out_channels + c) * out;
+      const auto size = static_cast<size_t>(in);
+      if (c >= shape.out_channels) {
+        StoreZeros(size, to + p * in);
+      } else if (shape.stride == 1) {
+        std::memcpy(to + p * in, plane, size * sizeof(*to));
+      } else {
+        SpreadPlaneOf(shape, plane, to + p * in);
+      }
+    }
   });
 }
 
@@ -198,52 +260,21 @@ namespace thimble::kernels {
 void Shortcut(const ShortcutShape& shape, int64_t images, ConstTensor x,
               Tensor y, const KernelContext& context) {
   TH_CHECK(x.dtype() == y.dtype());
-  const auto sample = THIMBLE_DISPATCH(SamplePlane).Get();
-  const int64_t in = shape.height * shape.width;
-  const int64_t out = shape.out_height() * shape.out_width();
-  const size_t bytes = BytesFor(y.dtype(), out);
+  const auto run = THIMBLE_DISPATCH(SamplePlanes).Get();
   context.pool->ParallelFor(
-      images * shape.out_channels, [&](int64_t begin, int64_t end, int) {
-        for (int64_t p = begin; p < end; ++p) {
-          const int64_t i = p / shape.out_channels;
-          const int64_t c = p % shape.out_channels;
-          const ConstTensor from = x.From((i * shape.in_channels + c) * in);
-          const Tensor to = y.From(p * out);
-          if (c >= shape.in_channels) {
-            std::memset(to.data(), 0, bytes);
-          } else if (shape.stride == 1) {
-            std::memcpy(to.data(), from.data(), bytes);
-          } else {
-            sample(shape, from, to);
-          }
-        }
-      });
+      images * shape.out_channels,
+      [&](int64_t begin, int64_t end, int) { run(shape, begin, end, x, y); });
 }
 
 void ShortcutGrad(const ShortcutShape& shape, int64_t images,
                   ConstTensor grad_y, Tensor grad_x,
                   const KernelContext& context) {
   TH_CHECK(grad_y.dtype() == grad_x.dtype());
-  const auto spread = THIMBLE_DISPATCH(SpreadPlane).Get();
-  const int64_t in = shape.height * shape.width;
-  const int64_t out = shape.out_height() * shape.out_width();
-  const size_t bytes = BytesFor(grad_x.dtype(), in);
-  context.pool->ParallelFor(images * shape.in_channels, [&](int64_t begin,
-                                                            int64_t end, int) {
-    for (int64_t p = begin; p < end; ++p) {
-      const int64_t i = p / shape.in_channels;
-      const int64_t c = p % shape.in_channels;
-      const ConstTensor from = grad_y.From((i * shape.out_channels + c) * out);
-      const Tensor to = grad_x.From(p * in);
-      if (c >= shape.out_channels) {
-        std::memset(to.data(), 0, bytes);
-      } else if (shape.stride == 1) {
-        std::memcpy(to.data(), from.data(), bytes);
-      } else {
-        spread(shape, from, to);
-      }
-    }
-  });
+  const auto run = THIMBLE_DISPATCH(SpreadPlanes).Get();
+  context.pool->ParallelFor(images * shape.in_channels,
+                            [&](int64_t begin, int64_t end, int) {
+                              run(shape, begin, end, grad_y, grad_x);
+                            });
 }
 
 }  // namespace thimble::kernels

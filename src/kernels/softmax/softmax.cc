@@ -79,7 +79,22 @@ HWY_INLINE double SumOfExp(size_t n, const float* x, float shift,
   const size_t lanes = hn::Lanes(d);
   const V top = hn::Set(d, shift);
   WideV sum = hn::Zero(dw);
-  for (size_t i = 0; i < n; i += lanes) {
+  size_t i = 0;
+  // Several at a time: a function is a long chain of instructions.
+  constexpr size_t kVectors = 4;
+  for (; i + kVectors * lanes <= n; i += kVectors * lanes) {
+    V e[kVectors];
+    THIMBLE_UNROLL
+    for (size_t k = 0; k < kVectors; ++k) {
+      e[k] = ShiftedExp(hn::LoadU(d, x + i + k * lanes), top);
+    }
+    THIMBLE_UNROLL
+    for (size_t k = 0; k < kVectors; ++k) {
+      visit(i + k * lanes, e[k]);
+      sum = AddWide(sum, e[k]);
+    }
+  }
+  for (; i < n; i += lanes) {
     const V e = ShiftedExp(LoadLogits(x + i, n - i), top);
     visit(i, e);
     sum = AddWide(sum, e);
