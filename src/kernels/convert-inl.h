@@ -82,17 +82,21 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> Narrow(
   return hn::DemoteTo(dn, hn::BitCast(di, bits));  // below 2^16: as they are
 }
 
+// The upper 16 bits of each lane are those of the nearest bf16.
 template <class D>
-HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> ToBits(D d, BF16, hn::Vec<D> v) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> RoundUpper(D, hn::Vec<D> v) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, v);
-  const auto top = hn::ShiftRight<16>(bits);
-  const auto odd = hn::And(top, hn::Set(du, 1u));
-  const auto rounded =
-      hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu))));
-  const auto quiet = hn::Or(top, hn::Set(du, 0x40u));
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu)));
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
-  return Narrow(d, hn::IfThenElse(is_nan, quiet, rounded));
+  return hn::IfThenElse(is_nan, quiet, rounded);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> ToBits(D d, BF16, hn::Vec<D> v) {
+  return Narrow(d, hn::ShiftRight<16>(RoundUpper(d, v)));
 }
 
 template <class D>
@@ -157,14 +161,35 @@ HWY_INLINE void StoreAs(hn::Vec<D> v, D d, T* p) {
   hn::StoreU(ToBits(d, T(), v), dn, &p->bits);
 }
 
+// Of values that T holds exactly, as RoundTo makes them.
+template <class D>
+HWY_INLINE void StoreExact(hn::Vec<D> v, D d, float* p) {
+  hn::StoreU(v, d, p);
+}
+template <class D>
+HWY_INLINE void StoreExact(hn::Vec<D> v, D d, F16* p) {
+  StoreAs(v, d, p);
+}
+template <class D>
+HWY_INLINE void StoreExact(hn::Vec<D> v, D d, BF16* p) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<uint16_t, D> dn;
+  hn::StoreU(Narrow(d, hn::ShiftRight<16>(hn::BitCast(du, v))), dn, &p->bits);
+}
+
 // What a value is after it was stored as T and read again.
 template <class D>
 HWY_INLINE hn::Vec<D> RoundTo(D, float, hn::Vec<D> v) {
   return v;
 }
-template <class D, class T>
-HWY_INLINE hn::Vec<D> RoundTo(D d, T t, hn::Vec<D> v) {
+template <class D>
+HWY_INLINE hn::Vec<D> RoundTo(D d, F16 t, hn::Vec<D> v) {
   return FromBits(d, t, ToBits(d, t, v));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> RoundTo(D d, BF16, hn::Vec<D> v) {
+  const hn::RebindToUnsigned<D> du;
+  return hn::BitCast(d, hn::And(RoundUpper(d, v), hn::Set(du, 0xFFFF0000u)));
 }
 
 // The first n < Lanes(d) elements, then zeros; nothing past them is touched.

@@ -150,6 +150,16 @@ HWY_INLINE void StoreLeft(W, V v, T* to, int64_t left) {
   }
 }
 
+// Of values that T holds exactly.
+template <typename W, typename T>
+HWY_INLINE void StoreLeftExact(W whole, V v, T* to, int64_t left) {
+  if constexpr (W::value) {
+    StoreExact(v, D(), to);
+  } else {
+    StoreLeft(whole, v, to, left);
+  }
+}
+
 // values + residual, rounded, to `to` and back to values. The sum of them.
 template <bool kResidual, typename T>
 double WriteSum(int64_t n, const T* residual, float* values, T* to) {
@@ -161,7 +171,7 @@ double WriteSum(int64_t n, const T* residual, float* values, T* to) {
                      v = hn::Add(v, LoadLeft(whole, residual + i, left));
                    }
                    v = RoundTo(d, T(), v);
-                   StoreLeft(whole, v, to + i, left);
+                   StoreLeftExact(whole, v, to + i, left);
                    StoreLeft(whole, v, values + i, left);
                    a = hn::Add(a, v);
                  })
@@ -207,7 +217,7 @@ void WriteMasked(const conv::Sink& sink, int64_t channel, int64_t n,
         const V u = hn::MulAdd(at, scale, shift);
         V v = LoadLeft(whole, values + i, left);
         v = RoundTo(d, T(), hn::IfThenElseZero(hn::Gt(u, hn::Zero(d)), v));
-        if (to != nullptr) StoreLeft(whole, v, to + i, left);
+        if (to != nullptr) StoreLeftExact(whole, v, to + i, left);
         a = hn::Add(a, v);
         b = hn::MulAdd(v, hn::Mul(hn::Sub(at, center), inverse), b);
       });

@@ -57,7 +57,7 @@ const float* SliceWeights(const WinogradCall& call, WinogradWork& work,
     if (slice == conv::kSlices - 1) work.resident_group = group;
   }
   TransformWeights(pass, call.weights, slice, first, outputs, channel, channels,
-                   work.line, to);
+                   to);
   return to;
 }
 

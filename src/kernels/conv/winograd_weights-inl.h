@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/conv/rows-inl.h"
 #include "kernels/conv/winograd.h"
@@ -26,16 +27,29 @@ namespace {
 
 using EightWeights = hn::FixedTag<float, 8>;
 
+// Four weights at `from`, four at `upper`.
+template <typename T>
+HWY_INLINE hn::Vec<EightWeights> LoadTwoFours(const T* from, const T* upper) {
+  const EightWeights d;
+  if constexpr (std::is_same_v<T, float>) {
+    const hn::FixedTag<float, 4> half;
+    return hn::Combine(d, hn::LoadU(half, upper), hn::LoadU(half, from));
+  } else {
+    const hn::FixedTag<uint16_t, 4> half;
+    const hn::FixedTag<uint16_t, 8> both;
+    return FromBits(d, T(),
+                    hn::Combine(both, hn::LoadU(half, &upper->bits),
+                                hn::LoadU(half, &from->bits)));
+  }
+}
+
 // Row kSlice of G w for two outputs, whose nine weights lie at `from` and
 // `upper`: three columns and a fourth lane without meaning, for each.
-template <int64_t kSlice>
-HWY_INLINE hn::Vec<EightWeights> SliceRow(const float* from,
-                                          const float* upper) {
+template <int64_t kSlice, typename T>
+HWY_INLINE hn::Vec<EightWeights> SliceRow(const T* from, const T* upper) {
   const EightWeights d;
-  const hn::FixedTag<float, 4> half;
   const auto at = [&](int64_t tap) HWY_ATTR {
-    return hn::Combine(d, hn::LoadU(half, upper + tap),
-                       hn::LoadU(half, from + tap));
+    return LoadTwoFours(from + tap, upper + tap);
   };
   if constexpr (kSlice == 0) return at(0);
   // Nothing is read past the ninth.
@@ -46,11 +60,11 @@ HWY_INLINE hn::Vec<EightWeights> SliceRow(const float* from,
   return hn::Mul(both, hn::Set(d, 0.5f));
 }
 
-// Eight outputs of one channel, `stride` floats apart: [column of the slice]
+// Eight outputs of one channel, `stride` elements apart: [column of the slice]
 // [output] for the first four at `to`, for the others at `upper`. With
 // `flipped`, columns of the kernel are in reverse.
-template <int64_t kSlice>
-HWY_INLINE void TransformEight(const float* from, int64_t stride, bool flipped,
+template <int64_t kSlice, typename T>
+HWY_INLINE void TransformEight(const T* from, int64_t stride, bool flipped,
                                float* to, float* upper) {
   const EightWeights d;
   const hn::FixedTag<float, 4> half;
@@ -79,8 +93,8 @@ HWY_INLINE void TransformEight(const float* from, int64_t stride, bool flipped,
 }
 
 // `channels` channels of eight outputs.
-template <int64_t kSlice>
-HWY_INLINE void TransformEights(const float* from, int64_t stride,
+template <int64_t kSlice, typename T>
+HWY_INLINE void TransformEights(const T* from, int64_t stride,
                                 int64_t channel_stride, int64_t channels,
                                 bool flipped, float* to, float* upper) {
   for (int64_t c = 0; c < channels; ++c) {
@@ -89,55 +103,35 @@ HWY_INLINE void TransformEights(const float* from, int64_t stride,
   }
 }
 
-void TransformSlice(int64_t slice, const float* from, int64_t stride,
+template <typename T>
+void TransformSlice(int64_t slice, const T* from, int64_t stride,
                     int64_t channel_stride, int64_t channels, bool flipped,
                     float* to, float* upper) {
   // A kernel upside down is the same but for the first and the last slice.
   if (flipped && slice % 3 == 0) slice = 3 - slice;
-  const auto run = slice == 0   ? &TransformEights<0>
-                   : slice == 1 ? &TransformEights<1>
-                   : slice == 2 ? &TransformEights<2>
-                                : &TransformEights<3>;
+  const auto run = slice == 0   ? &TransformEights<0, T>
+                   : slice == 1 ? &TransformEights<1, T>
+                   : slice == 2 ? &TransformEights<2, T>
+                                : &TransformEights<3, T>;
   run(from, stride, channel_stride, channels, flipped, to, upper);
 }
 
 // Slice `slice` of channels [channel, channel + channels) and outputs [output,
-// output + outputs): [4 outputs][channel][column of the slice][output]. Weights
-// that are not f32 go through `line`, a few at a time.
+// output + outputs): [4 outputs][channel][column of the slice][output].
 void TransformWeights(const conv::WinogradPass& pass, const ConstTensor& w,
                       int64_t slice, int64_t output, int64_t outputs,
-                      int64_t channel, int64_t channels, float* line,
-                      float* to) {
-  const bool flipped = !pass.forward;
-  for (int64_t o = 0; o < outputs; o += 8) {
-    const int64_t base =
-        (output + o) * pass.output_weights + channel * pass.channel_weights;
-    float* lower = to + o * channels * 4;
-    float* upper = lower + channels * 16;
-    if (w.dtype() == DType::kF32) {
-      TransformSlice(slice, w.f32() + base, pass.output_weights,
-                     pass.channel_weights, channels, flipped, lower, upper);
-      continue;
+                      int64_t channel, int64_t channels, float* to) {
+  WithFloatType(w.dtype(), [&](auto type) HWY_ATTR {
+    using T = decltype(type);
+    for (int64_t o = 0; o < outputs; o += 8) {
+      const int64_t base =
+          (output + o) * pass.output_weights + channel * pass.channel_weights;
+      float* lower = to + o * channels * 4;
+      TransformSlice(slice, static_cast<const T*>(w.data()) + base,
+                     pass.output_weights, pass.channel_weights, channels,
+                     !pass.forward, lower, lower + channels * 16);
     }
-    const Conv2dInput input{.x = w};
-    for (int64_t c = 0; c < channels; c += 8) {
-      const int64_t n = HWY_MIN(int64_t{8}, channels - c);
-      const int64_t at = base + c * pass.channel_weights;
-      if (pass.forward) {  // neighbouring channels are neighbours in memory
-        for (int64_t i = 0; i < 8; ++i) {
-          ReadRow(input, 0, at + i * pass.output_weights, n * 9,
-                  line + i * n * 9);
-        }
-      } else {  // neighbouring outputs are
-        for (int64_t i = 0; i < n; ++i) {
-          ReadRow(input, 0, at + i * pass.channel_weights, 72, line + i * 72);
-        }
-      }
-      TransformSlice(slice, line, pass.forward ? n * 9 : 9,
-                     pass.forward ? 9 : 72, n, flipped, lower + 16 * c,
-                     upper + 16 * c);
-    }
-  }
+  });
 }
 
 #endif  // 8 lanes
