@@ -41,6 +41,21 @@ void NarrowTo(const float* from, size_t n, T* to) {
   if (i < n) StoreFirstAs(LoadFirst(d, from + i, n - i), d, to + i, n - i);
 }
 
+// In two steps: rounded, then stored as what it is. n is whole vectors.
+template <typename T>
+void NarrowInSteps(const float* from, size_t n, T* to) {
+  const hn::ScalableTag<float> d;
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+    StoreExact(RoundTo(d, T(), hn::LoadU(d, from + i)), d, to + i);
+  }
+}
+void StepsF16(const float* from, size_t n, F16* to) {
+  NarrowInSteps(from, n, to);
+}
+void StepsBF16(const float* from, size_t n, BF16* to) {
+  NarrowInSteps(from, n, to);
+}
+
 void WidenF16(const F16* from, size_t n, float* to) { Widen(from, n, to); }
 void WidenBF16(const BF16* from, size_t n, float* to) { Widen(from, n, to); }
 void WidenU8(const uint8_t* from, size_t n, float* to) { Widen(from, n, to); }
@@ -150,6 +165,29 @@ TEST(Convert, RoundsToNearestEven) {
   ForEachTarget([] {
     CheckRounding(reference::kF16Format, THIMBLE_DISPATCH(NarrowF16).Get());
     CheckRounding(reference::kBF16Format, THIMBLE_DISPATCH(NarrowBF16).Get());
+  });
+}
+
+// Both ways to the bit, NaNs included.
+template <typename T>
+void CheckSteps(Format format, void (*narrow)(const float*, size_t, T*),
+                void (*steps)(const float*, size_t, T*)) {
+  std::vector<float> samples = Samples(format);
+  samples.resize((samples.size() + 63) / 64 * 64);
+  std::vector<T> want(samples.size()), got(samples.size());
+  narrow(samples.data(), samples.size(), want.data());
+  steps(samples.data(), samples.size(), got.data());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    ASSERT_EQ(got[i].bits, want[i].bits) << samples[i];
+  }
+}
+
+TEST(Convert, RoundedValuesAreStoredAsTheyAre) {
+  ForEachTarget([] {
+    CheckSteps(reference::kF16Format, THIMBLE_DISPATCH(NarrowF16).Get(),
+               THIMBLE_DISPATCH(StepsF16).Get());
+    CheckSteps(reference::kBF16Format, THIMBLE_DISPATCH(NarrowBF16).Get(),
+               THIMBLE_DISPATCH(StepsBF16).Get());
   });
 }
 
