@@ -119,13 +119,14 @@ void AddOptimizerFlags(CLI::App& app, PlanFlags& flags) {
              "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
   AddDecimal(app, "--weight-decay", flags.sgd.weight_decay, kNotNegative,
              "L2 penalty on all parameters (default 5e-4)");
-  app.add_flag_callback(
+  CLI::Option* plain = app.add_flag_callback(
       "--no-nesterov", [&flags] { flags.nesterov = false; },
       "Plain momentum instead of Nesterov's form of SGD's step");
-  app.add_flag_callback(
+  CLI::Option* nesterov = app.add_flag_callback(
       "--nesterov", [&flags] { flags.nesterov = true; },
       "Nesterov's form (default, but for --gradients none with --microbatch or "
       "--allow microbatch, which have no gradient to make it from)");
+  nesterov->excludes(plain);
   AddDecimal(app, "--beta1", flags.adam.beta1, kShare,
              "How much of Adam's first moment stays, in [0, 1) (default 0.9)");
   AddDecimal(app, "--beta2", flags.adam.beta2, kShare,

@@ -36,10 +36,10 @@ struct OpId {
 
 // What a value is for. Memory is accounted by role.
 enum class Role : uint8_t {
-  kInput,               // images, labels
+  kInput,               // what a run is fed with
   kParameter,           // what is learned
   kGradient,            // of a parameter
-  kOptimizerState,      // momentum
+  kOptimizerState,      // momentum, Adam's moments
   kStatistic,           // running and batch statistics, loss, counts
   kActivation,          // forward values
   kActivationGradient,  // backward values

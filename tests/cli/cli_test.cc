@@ -34,6 +34,8 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   ExpectRefused({"plan", "cnn", "--threads", "0"}, 2, "--threads");
   ExpectRefused({"plan", "cnn", "--budget", "6.7XB"}, 2, "6.7MB");
   ExpectRefused({"plan", "cnn", "--momentum", "1.5"}, 2, "momentum");
+  ExpectRefused({"plan", "cnn", "--nesterov", "--no-nesterov"}, 2,
+                "--no-nesterov excludes --nesterov");
   ExpectRefused({"plan", "cnn", "--beta1", "0.8"}, 2,
                 "--beta1: is for --optimizer adam and adamw");
   ExpectRefused({"plan", "cnn", "--optimizer", "adam", "--momentum", "0.8"}, 2,
