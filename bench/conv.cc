@@ -20,6 +20,7 @@
 
 #include "clock.h"
 #include "fma_peak.h"
+#include "kernels/dot/dot_form.h"
 #include "kernels/target.h"
 #include "onednn_conv.h"
 #include "our_conv.h"
@@ -52,8 +53,22 @@ struct Options {
   DType dtype = DType::kF32;
   std::string layer;  // only those whose name contains it
   std::string pass;
-  std::string algorithm;  // of oneDNN; empty: the fastest
+  std::string algorithm;     // of oneDNN; empty: the fastest
+  DType peer = DType::kF32;  // oneDNN's tensors
 };
+
+// The most that one thread can do, GFLOP/s.
+struct Peak {
+  double value;
+  bool dot;  // dot products of bf16, not f32's fused multiply-adds
+};
+
+Peak MeasurePeak(const Options& options) {
+  const double seconds = options.quick ? 0.1 : 0.5;
+  const bool dot = options.dtype == DType::kBF16 &&
+                   kernels::ActiveDotForm() == kernels::DotForm::kNative;
+  return {dot ? MeasureDotPeak(seconds) : MeasureFmaPeak(seconds), dot};
+}
 
 const char* PassName(ConvPass pass) {
   switch (pass) {
@@ -156,8 +171,8 @@ bool Compare(const Layer& layer, int64_t images, ConvPass pass,
   const int runs = std::max(1, static_cast<int>(round_seconds * peak *
                                                 options.threads * 1e9 / flops));
   const bool cpu = options.threads == 1;
-  std::vector<OneDnnConv> all =
-      OneDnnConv::All(s, images, pass, options.algorithm, x, w, g);
+  std::vector<OneDnnConv> all = OneDnnConv::All(s, images, pass, options.peer,
+                                                options.algorithm, x, w, g);
   if (all.empty()) {
     fmt::print("{:<22} {:<16} oneDNN has no {} algorithm for it\n",
                LayerName(s), PassName(pass), options.algorithm);
@@ -193,13 +208,14 @@ bool Compare(const Layer& layer, int64_t images, ConvPass pass,
 }
 
 bool CompareAll(int64_t images, const Options& options, ThreadPool* pool) {
-  const double peak = MeasureFmaPeak(options.quick ? 0.1 : 0.5);
+  const Peak peak = MeasurePeak(options);
   fmt::print(
-      "\nbatch {}, {} thread{}, {}, {}{}: FMA peak {:.1f} GFLOP/s per thread; "
-      "oneDNN {}, {}\n",
+      "\nbatch {}, {} thread{}, {}, {}{}: {} peak {:.1f} GFLOP/s per thread; "
+      "oneDNN {} in {}, {}\n",
       images, options.threads, options.threads > 1 ? "s" : "",
       kernels::TargetName(kernels::ActiveTarget()), DTypeName(options.dtype),
-      options.fused ? ", fused" : "", peak, OneDnnConv::Version(),
+      options.fused ? ", fused" : "", peak.dot ? "dot product" : "FMA",
+      peak.value, OneDnnConv::Version(), DTypeName(options.peer),
       options.algorithm.empty() ? "its fastest for each line"
                                 : options.algorithm + " only");
   fmt::print("{:<22} {:<16} {:>7} {:>7} {:>6} {:>7} {:>7} {:>8} {}\n", "layer",
@@ -215,7 +231,7 @@ bool CompareAll(int64_t images, const Options& options, ThreadPool* pool) {
       if (LayerName(layer.shape).find(options.layer) == std::string::npos) {
         continue;
       }
-      agree &= Compare(layer, images, pass, options, pool, peak, totals);
+      agree &= Compare(layer, images, pass, options, pool, peak.value, totals);
     }
     if (totals.ours == 0.0) continue;
     fmt::print("{:<22} {:<16} weighted by time in a step: ratio {:.3f}\n", "",
@@ -270,6 +286,7 @@ bool Parse(int argc, char** argv, Options& options) {
       return false;
     }
   }
+  if (options.dtype == DType::kBF16) options.peer = DType::kBF16;
   if (options.batches.empty()) options.batches = {10, 100};
   return true;
 }

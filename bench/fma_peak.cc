@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "clock.h"
+#include "kernels/dot/dot_form.h"
 #include "kernels/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -45,10 +46,39 @@ double RunFmaChains(int64_t rounds, float* sink) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace thimble::bench {
 
-double MeasureFmaPeak(double seconds) {
-  const auto run = THIMBLE_DISPATCH(RunFmaChains).Get();
+#if HWY_ARCH_X86
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bf16")
+namespace thimble::bench {
+namespace {
+
+// The same with dot products: 16 lanes of two products each.
+double RunDotChains(int64_t rounds, float* sink) {
+  constexpr int kChains = 12;
+  __m512 acc[kChains];
+  for (int i = 0; i < kChains; ++i) {
+    acc[i] = _mm512_set1_ps(sink[0] + static_cast<float>(i));
+  }
+  const auto a = reinterpret_cast<__m512bh>(_mm512_set1_ps(sink[1]));
+  const auto b = reinterpret_cast<__m512bh>(_mm512_set1_ps(sink[2]));
+  for (int64_t r = 0; r < rounds; ++r) {
+    for (int i = 0; i < kChains; ++i) acc[i] = _mm512_dpbf16_ps(acc[i], a, b);
+  }
+  for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+  sink[3] = acc[0][0];
+  return 4.0 * kChains * 16 * static_cast<double>(rounds);
+}
+
+}  // namespace
+}  // namespace thimble::bench
+HWY_POP_ATTRIBUTES
+#endif  // HWY_ARCH_X86
+
+namespace thimble::bench {
+namespace {
+
+// What `run` reaches: GFLOP/s.
+double Peak(double (*run)(int64_t, float*), double seconds) {
   float sink[4] = {1.0f, 0.5f, 0.25f, 0.0f};
   double best = 0.0;
   const double end = Now(true) + seconds;
@@ -58,6 +88,21 @@ double MeasureFmaPeak(double seconds) {
     best = std::max(best, flops / (Now(true) - start));
   } while (Now(true) < end);
   return best * 1e-9;
+}
+
+}  // namespace
+
+double MeasureFmaPeak(double seconds) {
+  return Peak(THIMBLE_DISPATCH(RunFmaChains).Get(), seconds);
+}
+
+double MeasureDotPeak(double seconds) {
+#if HWY_ARCH_X86
+  if (kernels::IsSupported(kernels::DotForm::kNative)) {
+    return Peak(RunDotChains, seconds);
+  }
+#endif
+  return 0.0;
 }
 
 }  // namespace thimble::bench

@@ -9,4 +9,7 @@ namespace thimble::bench {
 // `seconds`: GFLOP/s of one thread.
 double MeasureFmaPeak(double seconds);
 
+// The same of dot products of bf16 pairs; 0 where the CPU has none.
+double MeasureDotPeak(double seconds);
+
 }  // namespace thimble::bench

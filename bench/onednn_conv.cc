@@ -28,6 +28,13 @@ memory::desc Desc(const memory::dims& dims, Tag tag) {
   return {dims, memory::data_type::f32, tag};
 }
 
+// In the layout that oneDNN chooses.
+memory::desc AnyDesc(const memory::dims& dims, DType dtype) {
+  const auto type =
+      dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
+  return {dims, type, Tag::any};
+}
+
 // One of the two tensors that a pass reads.
 struct Input {
   int argument;
@@ -149,12 +156,10 @@ OneDnnConv::~OneDnnConv() = default;
 OneDnnConv::OneDnnConv(OneDnnConv&&) noexcept = default;
 OneDnnConv& OneDnnConv::operator=(OneDnnConv&&) noexcept = default;
 
-std::vector<OneDnnConv> OneDnnConv::All(const kernels::Conv2dShape& s,
-                                        int64_t images, ConvPass pass,
-                                        const std::string& algorithm,
-                                        const std::vector<float>& x,
-                                        const std::vector<float>& w,
-                                        const std::vector<float>& grad_y) {
+std::vector<OneDnnConv> OneDnnConv::All(
+    const kernels::Conv2dShape& s, int64_t images, ConvPass pass, DType dtype,
+    const std::string& algorithm, const std::vector<float>& x,
+    const std::vector<float>& w, const std::vector<float>& grad_y) {
   const memory::dims x_dims{images, s.in_channels, s.in_height, s.in_width};
   const memory::dims w_dims{s.out_channels, s.in_channels, s.kernel_h,
                             s.kernel_w};
@@ -178,9 +183,9 @@ std::vector<OneDnnConv> OneDnnConv::All(const kernels::Conv2dShape& s,
                         DNNL_ARG_DIFF_WEIGHTS,
                         w_dims,
                         Tag::oihw};
-  const Layouts layouts{Desc(x_dims, Tag::any),
-                        Desc(w_dims, Tag::any),
-                        Desc(y_dims, Tag::any),
+  const Layouts layouts{AnyDesc(x_dims, dtype),
+                        AnyDesc(w_dims, dtype),
+                        AnyDesc(y_dims, dtype),
                         {s.stride, s.stride},
                         {s.padding, s.padding}};
   std::vector<OneDnnConv> all;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// oneDNN's f32 convolutions as the yardstick: layouts of its own choice,
+// oneDNN's convolutions as the yardstick: layouts of its own choice,
 // everything reordered before the clock starts.
 #pragma once
 
@@ -19,10 +19,11 @@ class OneDnnConv {
  public:
   // All that oneDNN has for this convolution, except its references: each
   // algorithm (direct, Winograd, its own choice) in each implementation. With a
-  // name, only that algorithm. Inputs are planar (NCHW, OIHW); which two of x,
-  // w, grad_y matter depends on the pass.
+  // name, only that algorithm. All tensors are of one type, f32 or bf16. Inputs
+  // are planar (NCHW, OIHW); which two of x, w, grad_y matter depends on the
+  // pass.
   static std::vector<OneDnnConv> All(const kernels::Conv2dShape& shape,
-                                     int64_t images, ConvPass pass,
+                                     int64_t images, ConvPass pass, DType dtype,
                                      const std::string& algorithm,
                                      const std::vector<float>& x,
                                      const std::vector<float>& w,
