@@ -17,6 +17,17 @@
 namespace thimble::kernels::dot {
 namespace {
 
+// Outputs that are worked on together: all of a group or, where threads share
+// it, some; multiples of kOutputStep.
+struct Outputs {
+  int64_t first = 0;
+  int64_t count = 0;
+
+  int64_t end() const { return first + count; }
+  int64_t block() const { return first / kOutputBlock * kOutputBlock; }
+  bool operator==(const Outputs&) const = default;
+};
+
 // What does not change during a call.
 struct PassCall {
   const WinogradKernels& kernels;
@@ -27,7 +38,7 @@ struct PassCall {
   RowWriter write;
 };
 
-// A thread's scratch.
+// A thread's scratch. Outputs are counted from the first of their block.
 struct PassWork {
   PassWork(const WinogradPass& pass, void* scratch)
       : weights(static_cast<uint32_t*>(scratch)),
@@ -39,34 +50,30 @@ struct PassWork {
   uint32_t* tiles;
   float* sums;  // [strip][output][row][column][tile]
   float* line;
-  conv::Partial* partials;      // of the group's outputs
-  int64_t resident_group = -1;  // whose weights are there for all slices
+  conv::Partial* partials;  // one for each output
+  // Whose weights are there for all slices.
+  Outputs resident = {-1, 0};
 };
-
-int64_t OutputsOf(const WinogradPass& pass, int64_t group) {
-  return std::min(pass.group, pass.outputs - group * pass.group);
-}
 
 // Weights of slice `slice`, of channels from `channel` on:
 // [16 outputs][pair of channels][column][output].
 const uint32_t* SliceWeights(const PassCall& call, PassWork& work,
-                             int64_t group, int64_t slice, int64_t channel,
-                             int64_t channels) {
+                             const Outputs& outputs, int64_t slice,
+                             int64_t channel, int64_t channels) {
   const WinogradPass& pass = call.pass;
   uint32_t* to = work.weights;
   if (pass.resident) {
     to += slice * pass.slice_words();
-    if (work.resident_group == group) return to;
-    if (slice == conv::kSlices - 1) work.resident_group = group;
+    if (work.resident == outputs) return to;
+    if (slice == conv::kSlices - 1) work.resident = outputs;
   }
   const auto* from = static_cast<const uint16_t*>(call.weights.data()) +
-                     group * pass.group * pass.output_weights +
                      channel * pass.channel_weights;
-  for (int64_t o = 0; o < OutputsOf(pass, group); o += kOutputBlock) {
-    call.kernels.transform_weights(from + o * pass.output_weights,
-                                   pass.output_weights, pass.channel_weights,
-                                   channels, slice, pass.forward,
-                                   to + o * channels / 2 * 4);
+  for (int64_t o = outputs.block(); o < outputs.end(); o += kOutputBlock) {
+    call.kernels.transform_weights(
+        from + o * pass.output_weights, pass.output_weights,
+        pass.channel_weights, channels, slice, pass.forward,
+        to + (o - outputs.block()) * channels / 2 * 4);
   }
   return to;
 }
@@ -106,12 +113,23 @@ void WriteSumRow(const PassCall& call, const SumRow& row, int64_t channel,
   }
 }
 
-// `strips` sums of one output of the group. Strips of one image are neighbours
-// in the result.
-void WriteStrips(const PassCall& call, PassWork& work, int64_t group,
-                 int64_t output, int64_t first_strip, int64_t strips) {
+constexpr int64_t kRowsAhead = 3;
+
+// What a row of results needs is asked for while earlier ones are written.
+void PrefetchRow(const conv::Sink& sink, int64_t offset, int64_t pixels) {
+  for (const ConstTensor* tensor : {&sink.residual, &sink.x}) {
+    const uint16_t* from = Bf16At(*tensor, offset);
+    if (from == nullptr) continue;
+    for (int64_t i = 0; i < pixels; i += 32) __builtin_prefetch(from + i);
+  }
+}
+
+// `strips` sums of output `channel`. Strips of one image are neighbours in the
+// result.
+void WriteStrips(const PassCall& call, PassWork& work, const Outputs& outputs,
+                 int64_t channel, int64_t first_strip, int64_t strips) {
   const WinogradPass& pass = call.pass;
-  const int64_t channel = group * pass.group + output;
+  const int64_t output = channel - outputs.block();
   const int64_t image_strips = pass.grid.image_strips();
   const int64_t stride = pass.group * conv::kStripPixels;
   for (int64_t s = 0; s < strips;) {
@@ -122,6 +140,9 @@ void WriteStrips(const PassCall& call, PassWork& work, int64_t group,
         ((strip / image_strips * pass.outputs + channel) * image_strips +
          in_image) *
         conv::kStripPixels;
+    PrefetchRow(call.sink,
+                offset + kRowsAhead * image_strips * conv::kStripPixels,
+                n * conv::kStripPixels);
     WriteSumRow(call,
                 {.width = pass.grid.width,
                  .strips = n,
@@ -132,17 +153,16 @@ void WriteStrips(const PassCall& call, PassWork& work, int64_t group,
   }
 }
 
-// The products of group `group` of outputs of a block of strips.
-void SumProducts(const PassCall& call, PassWork& work, int64_t group,
+// The products of a block of strips.
+void SumProducts(const PassCall& call, PassWork& work, const Outputs& outputs,
                  int64_t first_strip, int64_t strips) {
   const FlushDenormals flush;
   const WinogradPass& pass = call.pass;
-  const int64_t outputs = OutputsOf(pass, group);
   for (int64_t slice = 0; slice < conv::kSlices; ++slice) {
     for (int64_t c = 0; c < pass.grid.channels; c += pass.chunk) {
       const int64_t channels = std::min(pass.chunk, pass.grid.channels - c);
       const uint32_t* weights =
-          SliceWeights(call, work, group, slice, c, channels);
+          SliceWeights(call, work, outputs, slice, c, channels);
       for (int64_t s = 0; s < strips; ++s) {
         const int64_t strip = first_strip + s;
         call.kernels.transform_input(
@@ -150,122 +170,108 @@ void SumProducts(const PassCall& call, PassWork& work, int64_t group,
             PlanesOf(pass.grid, call.input, strip, c), channels, slice,
             work.tiles);
         float* sums = work.sums + s * pass.group * conv::kStripPixels;
-        for (int64_t o = 0; o < outputs; o += kOutputBlock) {
-          call.kernels.multiply(work.tiles, weights + o * channels / 2 * 4,
-                                channels, slice, c == 0,
-                                sums + o * conv::kStripPixels);
+        for (int64_t o = outputs.block(); o < outputs.end();
+             o += kOutputBlock) {
+          const int64_t at = o - outputs.block();
+          call.kernels.multiply(work.tiles, weights + at * channels / 2 * 4,
+                                channels,
+                                {std::max(outputs.first - o, int64_t{0}),
+                                 std::min(outputs.end() - o, kOutputBlock)},
+                                slice, c == 0, sums + at * conv::kStripPixels);
         }
       }
     }
   }
 }
 
-void SumStrips(const PassCall& call, PassWork& work, int64_t group,
+void SumStrips(const PassCall& call, PassWork& work, const Outputs& outputs,
                int64_t first_strip, int64_t strips) {
-  SumProducts(call, work, group, first_strip, strips);
-  for (int64_t o = 0; o < OutputsOf(call.pass, group); ++o) {
-    WriteStrips(call, work, group, o, first_strip, strips);
+  SumProducts(call, work, outputs, first_strip, strips);
+  for (int64_t o = outputs.first; o < outputs.end(); ++o) {
+    WriteStrips(call, work, outputs, o, first_strip, strips);
   }
 }
 
-// Group `group` of all strips of chunk `chunk` of images, whose sums are kept
-// together.
-void SumStripChunk(const PassCall& call, PassWork& work, int64_t group,
+// All strips of chunk `chunk` of images, whose sums are kept together.
+void SumStripChunk(const PassCall& call, PassWork& work, const Outputs& outputs,
                    int64_t chunk, int64_t first_strip, int64_t strips) {
   const WinogradPass& pass = call.pass;
-  const int64_t outputs = OutputsOf(pass, group);
-  for (int64_t o = 0; o < outputs; ++o) work.partials[o] = conv::Partial();
+  const int64_t before = outputs.first - outputs.block();
+  for (int64_t o = 0; o < outputs.count; ++o) {
+    work.partials[before + o] = conv::Partial();
+  }
   for (int64_t s = 0; s < strips; s += pass.strips) {
-    SumStrips(call, work, group, first_strip + s,
+    SumStrips(call, work, outputs, first_strip + s,
               std::min(pass.strips, strips - s));
   }
   conv::KeepPartials(
-      work.partials, outputs,
-      call.sink.partials + 2 * (chunk * pass.outputs + group * pass.group));
+      work.partials + before, outputs.count,
+      call.sink.partials + 2 * (chunk * pass.outputs + outputs.first));
 }
 
 // How a call's work is divided: into groups of outputs, and those into units of
-// strips. Threads share the strips of all groups evenly; a unit goes to the one
-// that has its first.
+// strips. Threads share the sums of all of them evenly, so that two may have
+// outputs of the same unit: bits do not depend on it.
 struct PassUnits {
-  PassUnits(const WinogradPass& pass, int64_t images, bool reducing)
-      : strips(images * pass.grid.image_strips()),
+  PassUnits(const WinogradPass& winograd, int64_t images, bool reducing)
+      : pass(winograd),
+        strips(images * pass.grid.image_strips()),
         unit_strips(
             reducing ? conv::ChunkImages(pass.grid.height * pass.grid.width) *
                            pass.grid.image_strips()
                      : pass.strips),
         order(pass.groups(), conv::CeilDiv(strips, unit_strips),
-              std::max<int64_t>(conv::kCachedBytes / UnitBytes(pass), 1)) {}
-  int64_t UnitBytes(const WinogradPass& pass) const {
+              std::max<int64_t>(conv::kCachedBytes / UnitBytes(), 1)) {}
+  int64_t UnitBytes() const {
     return unit_strips * conv::kStripPixels * pass.grid.channels * 2;
   }
-  // Calls f(group, unit, first strip, strips) for those of [begin, end).
+  // kOutputStep sums of a strip are one.
+  int64_t count() const { return strips * (pass.outputs / kOutputStep); }
+  // Calls f(outputs, unit, first strip, strips) for those of [begin, end).
   template <typename F>
   void ForEach(int64_t begin, int64_t end, const F& f) const {
     int64_t at = 0;
     for (int64_t i = 0; i < order.count() && at < end; ++i) {
       const int64_t first = order.unit(i) * unit_strips;
       const int64_t n = std::min(unit_strips, strips - first);
-      if (at >= begin) f(order.group(i), order.unit(i), first, n);
-      at += n;
+      const int64_t group = order.group(i) * pass.group;
+      const int64_t steps =
+          std::min(pass.group, pass.outputs - group) / kOutputStep;
+      // A step belongs to the thread that has its first sum.
+      const int64_t from =
+          std::clamp<int64_t>(conv::CeilDiv(begin - at, n), 0, steps);
+      const int64_t to =
+          std::clamp<int64_t>(conv::CeilDiv(end - at, n), 0, steps);
+      if (from < to) {
+        f(Outputs{group + from * kOutputStep, (to - from) * kOutputStep},
+          order.unit(i), first, n);
+      }
+      at += n * steps;
     }
   }
+  const WinogradPass& pass;
   int64_t strips;
   int64_t unit_strips;
   conv::UnitOrder order;
 };
 
-// What the thread with most work has to do, in the unit of CostOf.
-int64_t BusiestCost(const WinogradPass& pass, int64_t images, bool reducing,
-                    int64_t threads) {
-  const PassUnits units(pass, images, reducing);
-  const int64_t all = pass.groups() * units.strips;
-  int64_t most = 0;
-  for (int64_t t = 0; t < threads; ++t) {
-    int64_t sums = 0;
-    units.ForEach(all * t / threads, all * (t + 1) / threads,
-                  [&](int64_t group, int64_t, int64_t, int64_t n) {
-                    sums += n * OutputsOf(pass, group);
-                  });
-    most = std::max(most, sums);
-  }
-  return most * (2 * pass.grid.channels + CostOf(pass) / 1024);
-}
-
-// With smaller groups where threads can share them better.
-WinogradPass SharedPass(WinogradPass pass, int64_t images, bool reducing,
-                        int64_t threads) {
-  if (threads == 1) return pass;
-  WinogradPass best = pass;
-  int64_t least = BusiestCost(pass, images, reducing, threads);
-  while (pass.group % (2 * kOutputBlock) == 0) {
-    pass.group /= 2;
-    const int64_t cost = BusiestCost(pass, images, reducing, threads);
-    if (cost >= least) continue;
-    least = cost;
-    best = pass;
-  }
-  return best;
-}
-
 void RunUnits(const PassCall& call, int64_t images,
               const KernelContext& context) {
-  const WinogradPass& pass = call.pass;
   const bool reducing = call.sink.reducing();
-  const PassUnits units(pass, images, reducing);
-  context.pool->ParallelFor(pass.groups() * units.strips, [&](int64_t begin,
-                                                              int64_t end,
-                                                              int thread) {
-    PassWork work(pass, context.PerThread<void>(thread));
-    units.ForEach(begin, end,
-                  [&](int64_t group, int64_t unit, int64_t first, int64_t n) {
-                    if (reducing) {
-                      SumStripChunk(call, work, group, unit, first, n);
-                    } else {
-                      SumStrips(call, work, group, first, n);
-                    }
-                  });
-  });
+  const PassUnits units(call.pass, images, reducing);
+  context.pool->ParallelFor(
+      units.count(), [&](int64_t begin, int64_t end, int thread) {
+        PassWork work(call.pass, context.PerThread<void>(thread));
+        units.ForEach(begin, end,
+                      [&](const Outputs& outputs, int64_t unit, int64_t first,
+                          int64_t n) {
+                        if (reducing) {
+                          SumStripChunk(call, work, outputs, unit, first, n);
+                        } else {
+                          SumStrips(call, work, outputs, first, n);
+                        }
+                      });
+      });
 }
 
 }  // namespace
@@ -278,7 +284,6 @@ bool RunWinograd(const Conv2dShape& shape, bool forward, size_t bytes,
   if (!IsBf16(input.x) || !IsBf16(weights) || !IsBf16(sink.to)) return false;
   WinogradPass pass;
   if (!MakeWinogradPass(shape, forward, bytes, pass)) return false;
-  pass = SharedPass(pass, images, sink.reducing(), context.pool->threads());
   RunUnits({ActiveWinogradKernels(), pass, input, weights, sink, write}, images,
            context);
   return true;

@@ -28,6 +28,9 @@ void TransposeRows(const dot::StripRows& rows, const dot::Planes& planes,
   for (int64_t a = 0; a < 2; ++a) {
     for (int64_t o = 0; o < outputs; o += 8) {
       Words r[8];
+      if (a == 0) {
+        for (int64_t i = 0; i < 8; ++i) PrefetchNext(planes, o + i);
+      }
       THIMBLE_DOT_UNROLL
       for (int64_t i = 0; i < 8; ++i) {
         r[i] = LoadTileRow<kWidth>(rows, a + 1,

@@ -9,6 +9,8 @@
 
 namespace thimble::kernels::dot {
 
+inline constexpr int64_t kOutputStep = 4;  // outputs multiplied together
+
 // Where a strip's tiles lie in a plane: row k of all its tiles, k being 0 for
 // the row above the first output of each, is up to four pieces of `width`
 // pixels, from element offset[k][piece] on; -1 where there is no such row.
@@ -22,6 +24,9 @@ struct StripRows {
 struct Planes {
   const uint16_t* from = nullptr;
   int64_t plane = 0;  // elements
+  // From a plane to what the strip that is read next adds to what is read now:
+  // 64 elements, which are brought into the cache with slice 0; 0 for nothing.
+  int64_t next = 0;
   const float* scale = nullptr;
   const float* shift = nullptr;
   bool relu = false;
@@ -50,6 +55,12 @@ struct MaskFactors {
   float inv_std = 0.0f;
 };
 
+// [begin, end), multiples of kOutputStep.
+struct OutputRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 struct WinogradKernels {
   // Slice `slice` of a strip: [pair of channels][column][tile], in pairs.
   void (*transform_input)(const StripRows& rows, const Planes& planes,
@@ -64,10 +75,11 @@ struct WinogradKernels {
   void (*transform_weights)(const uint16_t* from, int64_t output_weights,
                             int64_t channel_weights, int64_t channels,
                             int64_t slice, bool forward, uint32_t* to);
-  // Adds the products of a slice to sums[output][row][column][tile] of 16
-  // outputs; `first`: of the first channels.
+  // Adds the products of a slice to sums[output][row][column][tile] of those
+  // `outputs` of 16; `first`: of the first channels.
   void (*multiply)(const uint32_t* tiles, const uint32_t* weights,
-                   int64_t channels, int64_t slice, bool first, float* sums);
+                   int64_t channels, const OutputRange& outputs, int64_t slice,
+                   bool first, float* sums);
 
   // These four without a FlushDenormals, as the writers of conv/, which they
   // stand for where all tensors are bf16. `to` and the like are where the row's

@@ -39,12 +39,22 @@ THIMBLE_DOT_INLINE Words LoadTileRow(const dot::StripRows& rows, int64_t k,
 }
 
 // Where row k exists.
+template <int64_t kWidth>
 THIMBLE_DOT_INLINE LaneMask TileRowMask(const dot::StripRows& rows, int64_t k) {
   uint32_t mask[kLanes];
+  THIMBLE_DOT_UNROLL
   for (int64_t i = 0; i < kLanes; ++i) {
-    mask[i] = rows.offset[k][2 * i / rows.width] < 0 ? 0 : 1;
+    mask[i] = rows.offset[k][2 * i / kWidth] < 0 ? 0 : 1;
   }
   return MaskOf(LoadWords(mask));
+}
+
+// Planes lie too far apart for the CPU to see a pattern.
+THIMBLE_DOT_INLINE void PrefetchNext(const dot::Planes& planes,
+                                     int64_t channel) {
+  const uint16_t* next = planes.from + channel * planes.plane + planes.next;
+  __builtin_prefetch(next);
+  __builtin_prefetch(next + 32);
 }
 
 // Slice i of B'x is row `plus` of a tile's four, and row `minus` taken from it
@@ -58,12 +68,13 @@ constexpr SliceRows kSliceRows[4] = {
     {0, 2, -1.0f}, {1, 2, 1.0f}, {2, 1, -1.0f}, {1, 3, -1.0f}};
 
 // What does not change from channel to channel.
+template <int64_t kWidth>
 struct SliceLoad {
   SliceLoad(const dot::StripRows& strip, int64_t slice, bool relu)
       : rows(kSliceRows[slice]),
         sign(SetFloats(rows.sign)),
-        plus(TileRowMask(strip, rows.plus)),
-        minus(TileRowMask(strip, rows.minus)),
+        plus(TileRowMask<kWidth>(strip, rows.plus)),
+        minus(TileRowMask<kWidth>(strip, rows.minus)),
         bound(
             SetFloats(relu ? 0.0f : -std::numeric_limits<float>::infinity())) {}
   SliceRows rows;
@@ -77,7 +88,7 @@ struct SliceLoad {
 template <int64_t kWidth, bool kActivate>
 THIMBLE_DOT_INLINE void LoadColumns(const dot::StripRows& strip,
                                     const dot::Planes& planes, int64_t channel,
-                                    const SliceLoad& load,
+                                    const SliceLoad<kWidth>& load,
                                     Floats (&columns)[4]) {
   const uint16_t* plane = planes.from + channel * planes.plane;
   const Words plus = LoadTileRow<kWidth>(strip, load.rows.plus, plane);
@@ -107,9 +118,13 @@ THIMBLE_DOT_INLINE void LoadColumns(const dot::StripRows& strip,
 template <int64_t kWidth, bool kActivate>
 void TransformChannels(const dot::StripRows& rows, const dot::Planes& planes,
                        int64_t channels, int64_t slice, uint32_t* to) {
-  const SliceLoad load(rows, slice, planes.relu);
+  const SliceLoad<kWidth> load(rows, slice, planes.relu);
   for (int64_t c = 0; c < channels; c += 2, to += 4 * kLanes) {
     Floats a[4], b[4];
+    if (slice == 0) {
+      PrefetchNext(planes, c);
+      PrefetchNext(planes, c + 1);
+    }
     LoadColumns<kWidth, kActivate>(rows, planes, c, load, a);
     LoadColumns<kWidth, kActivate>(rows, planes, c + 1, load, b);
     THIMBLE_DOT_UNROLL
@@ -121,9 +136,10 @@ template <int64_t kWidth, bool kActivate>
 void TransformChannelTiles(const dot::StripRows& rows,
                            const dot::Planes& planes, int64_t channels,
                            int64_t slice, int64_t stride, uint32_t* to) {
-  const SliceLoad load(rows, slice, planes.relu);
+  const SliceLoad<kWidth> load(rows, slice, planes.relu);
   for (int64_t c = 0; c < channels; ++c, to += stride) {
     Floats k[4];
+    if (slice == 0) PrefetchNext(planes, c);
     LoadColumns<kWidth, kActivate>(rows, planes, c, load, k);
     const int64_t column = channels * stride;
     StoreHalves(Round(k[0], k[1]), to, to + column);
@@ -283,8 +299,10 @@ THIMBLE_DOT_INLINE void MultiplyColumns(const uint32_t* tiles,
 }
 
 void Multiply(const uint32_t* tiles, const uint32_t* weights, int64_t channels,
-              int64_t slice, bool first, float* sums) {
-  for (int64_t o = 0; o < 16; o += 4) {
+              const dot::OutputRange& outputs, int64_t slice, bool first,
+              float* sums) {
+  sums += outputs.begin * 4 * kLanes;
+  for (int64_t o = outputs.begin; o < outputs.end; o += dot::kOutputStep) {
     Floats sum[4][4];
 #if THIMBLE_DOT_IS_AVX2  // has half as many registers, each half as long
     MultiplyColumns<0, 1>(tiles, weights + o, channels, sum);

@@ -27,10 +27,8 @@ struct WinogradPass {
   int64_t channel_weights = 0;  // from one channel's weights to the next
   int64_t output_weights = 0;   // and from one output's
   int64_t chunk = 0;            // channels of a slice that are in scratch
-  // Outputs whose weights are in scratch. Bits do not depend on it: a call may
-  // take less, for work that its threads can share.
-  int64_t group = 0;
-  int64_t strips = 0;     // whose sums are
+  int64_t group = 0;            // outputs whose weights are
+  int64_t strips = 0;           // whose sums are
   bool resident = false;  // all slices of a group's weights are in scratch
 
   int64_t groups() const { return conv::CeilDiv(outputs, group); }

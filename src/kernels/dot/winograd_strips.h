@@ -50,6 +50,12 @@ inline Planes PlanesOf(const conv::StripGrid& grid, const Conv2dInput& input,
   planes.from = static_cast<const uint16_t*>(input.x.data()) +
                 (image * grid.channels + channel) * plane;
   planes.plane = plane;
+  // A strip reads one row beyond its own pixels, and lines of the cache are 32
+  // pixels.
+  const int64_t in_image = strip % grid.image_strips();
+  planes.next = in_image + 1 < grid.image_strips()
+                    ? (in_image + 1) * conv::kStripPixels + grid.width + 16
+                    : grid.channels * plane;
   if (input.scale != nullptr) {
     planes.scale = input.scale + channel;
     planes.shift = input.shift + channel;
