@@ -13,7 +13,8 @@
 //   Add Sub Mul FusedMulAdd(a, b, c) = a * b + c rounded once
 //   ZeroIfNegative(v) AtLeast(bound, v)        a NaN stays
 //   IfPositive(u, v)           v where u > 0, else zero
-//   MaskedMulAdd(mask, a, b, c) zero where the lane of MaskOf(words) was
+//   Masked(mask, w)            zero where the bit of MaskOf(bits) was
+//   MaskedMulAdd(mask, a, b, c)  the same of a * b + c
 //   Even(w) Odd(w)             the lower, the upper of each pair, in f32
 //   Dot(sum, x, w)             dot_form.h says what it is
 //   DotPair(sum, x, p)         the same with SetPair(p), in one instruction

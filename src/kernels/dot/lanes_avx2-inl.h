@@ -116,18 +116,20 @@ THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
   return {HalfIfPositive(u.low, v.low), HalfIfPositive(u.high, v.high)};
 }
 using LaneMask = Words;
-THIMBLE_DOT_INLINE __m256i HalfMask(__m256i v) {
-  return _mm256_xor_si256(_mm256_cmpeq_epi32(v, _mm256_setzero_si256()),
-                          SetHalf(0xFFFFFFFFu));
+THIMBLE_DOT_INLINE __m256i HalfMask(uint32_t lanes) {
+  const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  return _mm256_cmpeq_epi32(_mm256_and_si256(SetHalf(lanes), bits), bits);
 }
-THIMBLE_DOT_INLINE LaneMask MaskOf(Words v) {
-  return {HalfMask(v.low), HalfMask(v.high)};
+THIMBLE_DOT_INLINE LaneMask MaskOf(uint32_t lanes) {
+  return {HalfMask(lanes), HalfMask(lanes >> 8)};
+}
+THIMBLE_DOT_INLINE Words Masked(LaneMask mask, Words v) {
+  return {_mm256_and_si256(v.low, mask.low),
+          _mm256_and_si256(v.high, mask.high)};
 }
 THIMBLE_DOT_INLINE Floats MaskedMulAdd(LaneMask mask, Floats a, Floats b,
                                        Floats c) {
-  const Words all = WordsOf(FusedMulAdd(a, b, c));
-  return FloatsOf({_mm256_and_si256(all.low, mask.low),
-                   _mm256_and_si256(all.high, mask.high)});
+  return FloatsOf(Masked(mask, WordsOf(FusedMulAdd(a, b, c))));
 }
 
 THIMBLE_DOT_INLINE Floats Even(Words v) {

@@ -88,8 +88,11 @@ THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
       _mm512_cmp_ps_mask(u, _mm512_setzero_ps(), _CMP_GT_OQ), v);
 }
 using LaneMask = __mmask16;
-THIMBLE_DOT_INLINE LaneMask MaskOf(Words v) {
-  return _mm512_test_epi32_mask(v, v);
+THIMBLE_DOT_INLINE LaneMask MaskOf(uint32_t lanes) {
+  return static_cast<LaneMask>(lanes);
+}
+THIMBLE_DOT_INLINE Words Masked(LaneMask mask, Words v) {
+  return _mm512_maskz_mov_epi32(mask, v);
 }
 THIMBLE_DOT_INLINE Floats MaskedMulAdd(LaneMask mask, Floats a, Floats b,
                                        Floats c) {

@@ -44,8 +44,7 @@ inline void ProbeMoves(const float* v, float (*to)[16]) {
   Store(FusedMulAdd(from, from, SetFloats(-1.0f)), to[7]);
   Store(AtLeast(SetFloats(4.0f), from), to[8]);
   const Floats one = SetFloats(1.0f);
-  Store(MaskedMulAdd(MaskOf(WordsOf(FromBefore<4>(from))), from, one, one),
-        to[9]);
+  Store(MaskedMulAdd(MaskOf(0xEEEEu), from, one, one), to[9]);
   StoreInterleaved(from, SetFloats(0.5f), to[10], to[11]);
   Store(IfPositive(from, one), to[12]);
 }

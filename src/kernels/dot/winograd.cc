@@ -50,32 +50,26 @@ struct PassWork {
   uint32_t* tiles;
   float* sums;  // [strip][output][row][column][tile]
   float* line;
-  conv::Partial* partials;  // one for each output
-  // Whose weights are there for all slices.
-  Outputs resident = {-1, 0};
+  conv::Partial* partials;     // one for each output
+  Outputs resident = {-1, 0};  // whose weights are there, of all channels
 };
 
-// Weights of slice `slice`, of channels from `channel` on:
-// [16 outputs][pair of channels][column][output].
-const uint32_t* SliceWeights(const PassCall& call, PassWork& work,
-                             const Outputs& outputs, int64_t slice,
-                             int64_t channel, int64_t channels) {
+// Weights of channels from `channel` on:
+// [16 outputs][slice][pair of channels][column][output].
+void TransformWeights(const PassCall& call, PassWork& work,
+                      const Outputs& outputs, int64_t channel,
+                      int64_t channels) {
   const WinogradPass& pass = call.pass;
-  uint32_t* to = work.weights;
-  if (pass.resident) {
-    to += slice * pass.slice_words();
-    if (work.resident == outputs) return to;
-    if (slice == conv::kSlices - 1) work.resident = outputs;
-  }
+  if (work.resident == outputs) return;
+  if (pass.resident()) work.resident = outputs;
   const auto* from = static_cast<const uint16_t*>(call.weights.data()) +
                      channel * pass.channel_weights;
   for (int64_t o = outputs.block(); o < outputs.end(); o += kOutputBlock) {
     call.kernels.transform_weights(
         from + o * pass.output_weights, pass.output_weights,
-        pass.channel_weights, channels, slice, pass.forward,
-        to + (o - outputs.block()) * channels / 2 * 4);
+        pass.channel_weights, channels, pass.forward,
+        work.weights + (o - outputs.block()) * WordsOf(channels));
   }
-  return to;
 }
 
 // A row of results of one channel, from element `offset` on, to where they
@@ -158,27 +152,24 @@ void SumProducts(const PassCall& call, PassWork& work, const Outputs& outputs,
                  int64_t first_strip, int64_t strips) {
   const FlushDenormals flush;
   const WinogradPass& pass = call.pass;
-  for (int64_t slice = 0; slice < conv::kSlices; ++slice) {
-    for (int64_t c = 0; c < pass.grid.channels; c += pass.chunk) {
-      const int64_t channels = std::min(pass.chunk, pass.grid.channels - c);
-      const uint32_t* weights =
-          SliceWeights(call, work, outputs, slice, c, channels);
-      for (int64_t s = 0; s < strips; ++s) {
-        const int64_t strip = first_strip + s;
-        call.kernels.transform_input(
-            RowsOf(pass.grid, strip % pass.grid.image_strips()),
-            PlanesOf(pass.grid, call.input, strip, c), channels, slice,
-            work.tiles);
-        float* sums = work.sums + s * pass.group * conv::kStripPixels;
-        for (int64_t o = outputs.block(); o < outputs.end();
-             o += kOutputBlock) {
-          const int64_t at = o - outputs.block();
-          call.kernels.multiply(work.tiles, weights + at * channels / 2 * 4,
-                                channels,
-                                {std::max(outputs.first - o, int64_t{0}),
-                                 std::min(outputs.end() - o, kOutputBlock)},
-                                slice, c == 0, sums + at * conv::kStripPixels);
-        }
+  BatchStrip at[kMostStrips];
+  for (int64_t s = 0; s < strips; ++s) {
+    at[s] = StripOf(pass.grid, call.input, first_strip + s, 0);
+  }
+  for (int64_t c = 0; c < pass.grid.channels; c += pass.chunk) {
+    const int64_t channels = std::min(pass.chunk, pass.grid.channels - c);
+    TransformWeights(call, work, outputs, c, channels);
+    for (int64_t s = 0; s < strips; ++s) {
+      call.kernels.transform_input(at[s].rows, at[s].planes.From(c), channels,
+                                   work.tiles);
+      float* sums = work.sums + s * pass.group * conv::kStripPixels;
+      for (int64_t o = outputs.block(); o < outputs.end(); o += kOutputBlock) {
+        const int64_t before = o - outputs.block();
+        call.kernels.multiply(
+            work.tiles, work.weights + before * WordsOf(channels), channels,
+            {std::max(outputs.first - o, int64_t{0}),
+             std::min(outputs.end() - o, kOutputBlock)},
+            c == 0, sums + before * conv::kStripPixels);
       }
     }
   }

@@ -13,10 +13,12 @@ inline constexpr int64_t kOutputStep = 4;  // outputs multiplied together
 
 // Where a strip's tiles lie in a plane: row k of all its tiles, k being 0 for
 // the row above the first output of each, is up to four pieces of `width`
-// pixels, from element offset[k][piece] on; -1 where there is no such row.
+// pixels, from element offset[k][piece] on. Where the plane has no such row,
+// some row of it stands there, and the bits of its tiles in lanes[k] are 0.
 struct StripRows {
   int64_t width = 0;
   int64_t offset[4][4] = {};
+  uint32_t lanes[4] = {};
 };
 
 // Planes that are read, from the first of them on. `scale` and `shift` (both or
@@ -30,6 +32,17 @@ struct Planes {
   const float* scale = nullptr;
   const float* shift = nullptr;
   bool relu = false;
+
+  // Those from `channel` on.
+  Planes From(int64_t channel) const {
+    Planes planes = *this;
+    planes.from += channel * plane;
+    if (scale != nullptr) {
+      planes.scale += channel;
+      planes.shift += channel;
+    }
+    return planes;
+  }
 };
 
 // The sums of one output for neighbouring strips of a plane, each [row]
@@ -62,24 +75,24 @@ struct OutputRange {
 };
 
 struct WinogradKernels {
-  // Slice `slice` of a strip: [pair of channels][column][tile], in pairs.
+  // A strip: [slice][pair of channels][column][tile], in pairs.
   void (*transform_input)(const StripRows& rows, const Planes& planes,
-                          int64_t channels, int64_t slice, uint32_t* to);
-  // The same as [column][channel][word of tiles], where a channel's tiles lie
-  // `stride` words from the next one's.
+                          int64_t channels, uint32_t* to);
+  // Slice `slice` as [column][channel][word of tiles], where a channel's tiles
+  // lie `stride` words from the next one's.
   void (*transform_tiles)(const StripRows& rows, const Planes& planes,
                           int64_t channels, int64_t slice, int64_t stride,
                           uint32_t* to);
-  // Slice `slice` of 16 outputs: [pair of channels][column][output]. Weights
-  // lie as the pass says; flipped in both directions where it is not forward.
+  // 16 outputs: [slice][pair of channels][column][output]. Weights lie as the
+  // pass says; flipped in both directions where it is not forward.
   void (*transform_weights)(const uint16_t* from, int64_t output_weights,
                             int64_t channel_weights, int64_t channels,
-                            int64_t slice, bool forward, uint32_t* to);
-  // Adds the products of a slice to sums[output][row][column][tile] of those
-  // `outputs` of 16; `first`: of the first channels.
+                            bool forward, uint32_t* to);
+  // Adds the products to sums[output][row][column][tile] of those `outputs` of
+  // 16; `first`: of the first channels.
   void (*multiply)(const uint32_t* tiles, const uint32_t* weights,
-                   int64_t channels, const OutputRange& outputs, int64_t slice,
-                   bool first, float* sums);
+                   int64_t channels, const OutputRange& outputs, bool first,
+                   float* sums);
 
   // These four without a FlushDenormals, as the writers of conv/, which they
   // stand for where all tensors are bf16. `to` and the like are where the row's

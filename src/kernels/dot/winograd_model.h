@@ -124,14 +124,14 @@ inline std::vector<Products> TransformedWeights(const WinogradPass& pass,
   return result;
 }
 
-// The four pixels of a tile of one output: A' [sum over channels] A, slices and
-// chunks of channels one after the other.
+// The four pixels of a tile of one output: A' [sum over channels] A, chunks of
+// channels and slices one after the other.
 inline Four TileSums(const WinogradPass& pass, const Products* x,
                      int64_t channel_tiles, const Products* w) {
   Four y{};
-  for (size_t slice = 0; slice < 4; ++slice) {
-    for (int64_t first = 0; first < pass.grid.channels; first += pass.chunk) {
-      const int64_t end = std::min(first + pass.chunk, pass.grid.channels);
+  for (int64_t first = 0; first < pass.grid.channels; first += pass.chunk) {
+    const int64_t end = std::min(first + pass.chunk, pass.grid.channels);
+    for (size_t slice = 0; slice < 4; ++slice) {
       Four m{};
       for (size_t k = 0; k < 4; ++k) {
         for (int64_t c = first; c < end; c += 2) {

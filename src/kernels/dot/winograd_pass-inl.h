@@ -22,31 +22,17 @@ namespace {
 
 // ---- Input
 
-alignas(64) constexpr uint16_t kNoPixels[32] = {};
-
-// Row k of a strip's tiles, pairs of pixels; zeros where it does not exist.
+// Row k of a strip's tiles, pairs of pixels.
 template <int64_t kWidth>
 THIMBLE_DOT_INLINE Words LoadTileRow(const dot::StripRows& rows, int64_t k,
                                      const uint16_t* plane) {
-  const uint16_t* p[4];
-  THIMBLE_DOT_UNROLL
-  for (int64_t i = 0; i < 32 / kWidth; ++i) {
-    p[i] = rows.offset[k][i] < 0 ? kNoPixels : plane + rows.offset[k][i];
+  const int64_t* at = rows.offset[k];
+  if constexpr (kWidth == 32) return LoadWords(plane + at[0]);
+  if constexpr (kWidth == 16) return LoadHalves(plane + at[0], plane + at[1]);
+  if constexpr (kWidth == 8) {
+    return LoadQuarters(plane + at[0], plane + at[1], plane + at[2],
+                        plane + at[3]);
   }
-  if constexpr (kWidth == 32) return LoadWords(p[0]);
-  if constexpr (kWidth == 16) return LoadHalves(p[0], p[1]);
-  if constexpr (kWidth == 8) return LoadQuarters(p[0], p[1], p[2], p[3]);
-}
-
-// Where row k exists.
-template <int64_t kWidth>
-THIMBLE_DOT_INLINE LaneMask TileRowMask(const dot::StripRows& rows, int64_t k) {
-  uint32_t mask[kLanes];
-  THIMBLE_DOT_UNROLL
-  for (int64_t i = 0; i < kLanes; ++i) {
-    mask[i] = rows.offset[k][2 * i / kWidth] < 0 ? 0 : 1;
-  }
-  return MaskOf(LoadWords(mask));
 }
 
 // Planes lie too far apart for the CPU to see a pattern.
@@ -57,98 +43,133 @@ THIMBLE_DOT_INLINE void PrefetchNext(const dot::Planes& planes,
   __builtin_prefetch(next + 32);
 }
 
-// Slice i of B'x is row `plus` of a tile's four, and row `minus` taken from it
-// (added, for slice 1).
-struct SliceRows {
-  int64_t plus;
-  int64_t minus;
-  float sign;
+// Rows of one channel's tiles, activated: left and right pixels.
+struct TileRow {
+  Floats even;
+  Floats odd;
 };
-constexpr SliceRows kSliceRows[4] = {
-    {0, 2, -1.0f}, {1, 2, 1.0f}, {2, 1, -1.0f}, {1, 3, -1.0f}};
 
 // What does not change from channel to channel.
-template <int64_t kWidth>
-struct SliceLoad {
-  SliceLoad(const dot::StripRows& strip, int64_t slice, bool relu)
-      : rows(kSliceRows[slice]),
-        sign(SetFloats(rows.sign)),
-        plus(TileRowMask<kWidth>(strip, rows.plus)),
-        minus(TileRowMask<kWidth>(strip, rows.minus)),
-        bound(
-            SetFloats(relu ? 0.0f : -std::numeric_limits<float>::infinity())) {}
-  SliceRows rows;
-  Floats sign;
-  LaneMask plus;
-  LaneMask minus;
+struct RowLoad {
+  RowLoad(const dot::StripRows& strip, bool relu)
+      : bound(
+            SetFloats(relu ? 0.0f : -std::numeric_limits<float>::infinity())) {
+    THIMBLE_DOT_UNROLL
+    for (int64_t k = 0; k < 4; ++k) there[k] = MaskOf(strip.lanes[k]);
+  }
+  LaneMask there[4];
   Floats bound;
 };
 
-// The four columns of a slice of channel `channel`, 16 tiles each.
 template <int64_t kWidth, bool kActivate>
-THIMBLE_DOT_INLINE void LoadColumns(const dot::StripRows& strip,
-                                    const dot::Planes& planes, int64_t channel,
-                                    const SliceLoad<kWidth>& load,
-                                    Floats (&columns)[4]) {
+THIMBLE_DOT_INLINE TileRow LoadRow(const dot::StripRows& strip,
+                                   const dot::Planes& planes, int64_t channel,
+                                   const RowLoad& load, int64_t k) {
   const uint16_t* plane = planes.from + channel * planes.plane;
-  const Words plus = LoadTileRow<kWidth>(strip, load.rows.plus, plane);
-  const Words minus = LoadTileRow<kWidth>(strip, load.rows.minus, plane);
-  Floats p[2] = {Even(plus), Odd(plus)};
-  Floats m[2] = {Even(minus), Odd(minus)};
-  if constexpr (kActivate) {
+  const Words pixels = LoadTileRow<kWidth>(strip, k, plane);
+  if constexpr (!kActivate) {
+    const Words masked = Masked(load.there[k], pixels);
+    return {Even(masked), Odd(masked)};
+  } else {
     const Floats scale = SetFloats(planes.scale[channel]);
     const Floats shift = SetFloats(planes.shift[channel]);
-    THIMBLE_DOT_UNROLL
-    for (int64_t i = 0; i < 2; ++i) {
-      // Padding is zero after the activation.
-      p[i] = AtLeast(load.bound, MaskedMulAdd(load.plus, p[i], scale, shift));
-      m[i] = AtLeast(load.bound, MaskedMulAdd(load.minus, m[i], scale, shift));
-    }
+    // Padding is zero after the activation.
+    const auto activated = [&](Floats v) {
+      return AtLeast(load.bound, MaskedMulAdd(load.there[k], v, scale, shift));
+    };
+    return {activated(Even(pixels)), activated(Odd(pixels))};
   }
-  const Floats even = FusedMulAdd(m[0], load.sign, p[0]);
-  const Floats odd = FusedMulAdd(m[1], load.sign, p[1]);
-  // A tile's first column is its left neighbour's last but one, its last the
-  // right neighbour's second.
-  columns[0] = Sub(FromBefore<kWidth / 2>(odd), odd);
-  columns[1] = Add(even, odd);
-  columns[2] = Sub(odd, even);
-  columns[3] = Sub(even, FromBehind<kWidth / 2>(even));
+}
+
+// Slice kSlice of B'x of a tile's four rows.
+template <int64_t kSlice>
+THIMBLE_DOT_INLINE TileRow SliceOf(const TileRow& r0, const TileRow& r1,
+                                   const TileRow& r2, const TileRow& r3) {
+  if constexpr (kSlice == 0) {
+    return {Sub(r0.even, r2.even), Sub(r0.odd, r2.odd)};
+  } else if constexpr (kSlice == 1) {
+    return {Add(r1.even, r2.even), Add(r1.odd, r2.odd)};
+  } else if constexpr (kSlice == 2) {
+    return {Sub(r2.even, r1.even), Sub(r2.odd, r1.odd)};
+  } else {
+    return {Sub(r1.even, r3.even), Sub(r1.odd, r3.odd)};
+  }
+}
+
+// Its four columns. A tile's first one is its left neighbour's last but one,
+// its last the right neighbour's second.
+template <int64_t kWidth>
+THIMBLE_DOT_INLINE void ColumnsOf(const TileRow& row, Floats (&columns)[4]) {
+  columns[0] = Sub(FromBefore<kWidth / 2>(row.odd), row.odd);
+  columns[1] = Add(row.even, row.odd);
+  columns[2] = Sub(row.odd, row.even);
+  columns[3] = Sub(row.even, FromBehind<kWidth / 2>(row.even));
+}
+
+template <int64_t kWidth, int64_t kSlice>
+THIMBLE_DOT_INLINE void StorePair(const TileRow (&a)[4], const TileRow (&b)[4],
+                                  uint32_t* to) {
+  Floats first[4], second[4];
+  ColumnsOf<kWidth>(SliceOf<kSlice>(a[0], a[1], a[2], a[3]), first);
+  ColumnsOf<kWidth>(SliceOf<kSlice>(b[0], b[1], b[2], b[3]), second);
+  THIMBLE_DOT_UNROLL
+  for (int64_t k = 0; k < 4; ++k) {
+    Store(Zip(first[k], second[k]), to + k * kLanes);
+  }
 }
 
 template <int64_t kWidth, bool kActivate>
 void TransformChannels(const dot::StripRows& rows, const dot::Planes& planes,
-                       int64_t channels, int64_t slice, uint32_t* to) {
-  const SliceLoad<kWidth> load(rows, slice, planes.relu);
+                       int64_t channels, uint32_t* to) {
+  const RowLoad load(rows, planes.relu);
+  const int64_t slice = channels / 2 * 4 * kLanes;
   for (int64_t c = 0; c < channels; c += 2, to += 4 * kLanes) {
-    Floats a[4], b[4];
-    if (slice == 0) {
-      PrefetchNext(planes, c);
-      PrefetchNext(planes, c + 1);
-    }
-    LoadColumns<kWidth, kActivate>(rows, planes, c, load, a);
-    LoadColumns<kWidth, kActivate>(rows, planes, c + 1, load, b);
+    PrefetchNext(planes, c);
+    PrefetchNext(planes, c + 1);
+    TileRow a[4], b[4];
     THIMBLE_DOT_UNROLL
-    for (int64_t k = 0; k < 4; ++k) Store(Zip(a[k], b[k]), to + k * kLanes);
+    for (int64_t k = 0; k < 4; ++k) {
+      a[k] = LoadRow<kWidth, kActivate>(rows, planes, c, load, k);
+      b[k] = LoadRow<kWidth, kActivate>(rows, planes, c + 1, load, k);
+    }
+    StorePair<kWidth, 0>(a, b, to);
+    StorePair<kWidth, 1>(a, b, to + slice);
+    StorePair<kWidth, 2>(a, b, to + 2 * slice);
+    StorePair<kWidth, 3>(a, b, to + 3 * slice);
   }
 }
 
-template <int64_t kWidth, bool kActivate>
+template <int64_t kWidth, bool kActivate, int64_t kSlice>
 void TransformChannelTiles(const dot::StripRows& rows,
                            const dot::Planes& planes, int64_t channels,
-                           int64_t slice, int64_t stride, uint32_t* to) {
-  const SliceLoad<kWidth> load(rows, slice, planes.relu);
+                           int64_t stride, uint32_t* to) {
+  const RowLoad load(rows, planes.relu);
+  const int64_t column = channels * stride;
   for (int64_t c = 0; c < channels; ++c, to += stride) {
+    if (kSlice == 0) PrefetchNext(planes, c);
+    TileRow r[4];
+    THIMBLE_DOT_UNROLL
+    for (int64_t k = 0; k < 4; ++k) {
+      // Which slice needs it.
+      constexpr bool kUsed[4][4] = {{true, false, true, false},
+                                    {false, true, true, false},
+                                    {false, true, true, false},
+                                    {false, true, false, true}};
+      if (kUsed[kSlice][k]) {
+        r[k] = LoadRow<kWidth, kActivate>(rows, planes, c, load, k);
+      } else {
+        r[k] = {ZeroFloats(), ZeroFloats()};
+      }
+    }
     Floats k[4];
-    if (slice == 0) PrefetchNext(planes, c);
-    LoadColumns<kWidth, kActivate>(rows, planes, c, load, k);
-    const int64_t column = channels * stride;
+    ColumnsOf<kWidth>(SliceOf<kSlice>(r[0], r[1], r[2], r[3]), k);
     StoreHalves(Round(k[0], k[1]), to, to + column);
     StoreHalves(Round(k[2], k[3]), to + 2 * column, to + 3 * column);
   }
 }
 
 void TransformInput(const dot::StripRows& rows, const dot::Planes& planes,
-                    int64_t channels, int64_t slice, uint32_t* to) {
+                    int64_t channels, uint32_t* to) {
   const bool activate = planes.scale != nullptr;
   const auto run = rows.width == 32   ? activate ? &TransformChannels<32, true>
                                                  : &TransformChannels<32, false>
@@ -156,20 +177,32 @@ void TransformInput(const dot::StripRows& rows, const dot::Planes& planes,
                                                    : &TransformChannels<16, false>
                      : activate ? &TransformChannels<8, true>
                                       : &TransformChannels<8, false>;
-  run(rows, planes, channels, slice, to);
+  run(rows, planes, channels, to);
+}
+
+template <int64_t kWidth, bool kActivate>
+void TransformTileSlice(const dot::StripRows& rows, const dot::Planes& planes,
+                        int64_t channels, int64_t slice, int64_t stride,
+                        uint32_t* to) {
+  constexpr decltype(&TransformChannelTiles<kWidth, kActivate, 0>) kRun[4] = {
+      &TransformChannelTiles<kWidth, kActivate, 0>,
+      &TransformChannelTiles<kWidth, kActivate, 1>,
+      &TransformChannelTiles<kWidth, kActivate, 2>,
+      &TransformChannelTiles<kWidth, kActivate, 3>};
+  kRun[slice](rows, planes, channels, stride, to);
 }
 
 void TransformTiles(const dot::StripRows& rows, const dot::Planes& planes,
                     int64_t channels, int64_t slice, int64_t stride,
                     uint32_t* to) {
   const bool activate = planes.scale != nullptr;
-  const auto run =
-      rows.width == 32   ? activate ? &TransformChannelTiles<32, true>
-                                    : &TransformChannelTiles<32, false>
-        : rows.width == 16 ? activate ? &TransformChannelTiles<16, true>
-                                      : &TransformChannelTiles<16, false>
-        : activate ? &TransformChannelTiles<8, true>
-                         : &TransformChannelTiles<8, false>;
+  const auto run = rows.width == 32   ? activate ? &TransformTileSlice<32, true>
+                                                 : &TransformTileSlice<32, false>
+                     : rows.width == 16 ? activate
+                                              ? &TransformTileSlice<16, true>
+                                              : &TransformTileSlice<16, false>
+                     : activate ? &TransformTileSlice<8, true>
+                                      : &TransformTileSlice<8, false>;
   run(rows, planes, channels, slice, stride, to);
 }
 
@@ -202,12 +235,26 @@ THIMBLE_DOT_INLINE void WeightColumns(const Floats* taps, Floats (&to)[4]) {
   to[3] = t[2];
 }
 
+// Slice kSlice of two channels, whose taps are those at `taps` and the next
+// nine.
+template <int64_t kSlice, bool kForward>
+THIMBLE_DOT_INLINE void StoreWeightPair(const Floats* taps, uint32_t* to) {
+  Floats a[4], b[4];
+  WeightColumns<kSlice, kForward>(taps, a);
+  WeightColumns<kSlice, kForward>(taps + 9, b);
+  THIMBLE_DOT_UNROLL
+  for (int64_t k = 0; k < 4; ++k) {
+    Store(kForward ? Zip(a[k], b[k]) : ZipHalves(a[k], b[k]), to + k * kLanes);
+  }
+}
+
 // Two channels of 16 outputs. Two neighbours in memory, channels or (backward)
 // outputs, are 18 bf16 in nine words, of which 16 are transposed.
-template <int64_t kSlice, bool kForward>
+template <bool kForward>
 THIMBLE_DOT_INLINE void TransformPair(const uint16_t* from,
                                       int64_t output_weights,
-                                      int64_t channel_weights, uint32_t* to) {
+                                      int64_t channel_weights, int64_t slice,
+                                      uint32_t* to) {
   Words r[16];
   THIMBLE_DOT_UNROLL
   for (int64_t i = 0; i < 16; ++i) {
@@ -222,53 +269,30 @@ THIMBLE_DOT_INLINE void TransformPair(const uint16_t* from,
     taps[2 * i] = Even(r[i]);
     taps[2 * i + 1] = Odd(r[i]);
   }
-  Floats a[4], b[4];
-  WeightColumns<kSlice, kForward>(taps, a);
-  WeightColumns<kSlice, kForward>(taps + 9, b);
-  THIMBLE_DOT_UNROLL
-  for (int64_t k = 0; k < 4; ++k) {
-    Store(kForward ? Zip(a[k], b[k]) : ZipHalves(a[k], b[k]), to + k * kLanes);
-  }
+  StoreWeightPair<0, kForward>(taps, to);
+  StoreWeightPair<1, kForward>(taps, to + slice);
+  StoreWeightPair<2, kForward>(taps, to + 2 * slice);
+  StoreWeightPair<3, kForward>(taps, to + 3 * slice);
 }
 
-template <int64_t kSlice, bool kForward>
+template <bool kForward>
 void TransformPairs(const uint16_t* from, int64_t output_weights,
                     int64_t channel_weights, int64_t channels, uint32_t* to) {
+  const int64_t slice = channels / 2 * 4 * kLanes;
   for (int64_t c = 0; c < channels; c += 2, to += 4 * kLanes) {
-    TransformPair<kSlice, kForward>(from + c * channel_weights, output_weights,
-                                    channel_weights, to);
+    TransformPair<kForward>(from + c * channel_weights, output_weights,
+                            channel_weights, slice, to);
   }
 }
 
 void TransformWeights(const uint16_t* from, int64_t output_weights,
-                      int64_t channel_weights, int64_t channels, int64_t slice,
-                      bool forward, uint32_t* to) {
-  constexpr decltype(&TransformPairs<0, true>) kRun[2][4] = {
-      {&TransformPairs<0, false>, &TransformPairs<1, false>,
-       &TransformPairs<2, false>, &TransformPairs<3, false>},
-      {&TransformPairs<0, true>, &TransformPairs<1, true>,
-       &TransformPairs<2, true>, &TransformPairs<3, true>}};
-  kRun[forward ? 1 : 0][slice](from, output_weights, channel_weights, channels,
-                               to);
+                      int64_t channel_weights, int64_t channels, bool forward,
+                      uint32_t* to) {
+  const auto run = forward ? &TransformPairs<true> : &TransformPairs<false>;
+  run(from, output_weights, channel_weights, channels, to);
 }
 
 // ---- Products
-
-// Adds v to row 0 and 1 of sums, as far as slice `slice` has a share in them;
-// sets what it is the first to have a share in.
-THIMBLE_DOT_INLINE void AddSlice(Floats v, int64_t slice, bool first,
-                                 float* row0, float* row1) {
-  if (slice == 0) {
-    Store(first ? v : Add(LoadFloats(row0), v), row0);
-    return;
-  }
-  if (slice < 3) Store(Add(LoadFloats(row0), v), row0);
-  if (slice == 1) {
-    Store(first ? v : Add(LoadFloats(row1), v), row1);
-  } else {
-    Store(Sub(LoadFloats(row1), v), row1);
-  }
-}
 
 // Columns [kColumn, kColumn + kColumns) of four outputs.
 template <int64_t kColumn, int64_t kColumns>
@@ -298,27 +322,62 @@ THIMBLE_DOT_INLINE void MultiplyColumns(const uint32_t* tiles,
   }
 }
 
-void Multiply(const uint32_t* tiles, const uint32_t* weights, int64_t channels,
-              const dot::OutputRange& outputs, int64_t slice, bool first,
-              float* sums) {
-  sums += outputs.begin * 4 * kLanes;
-  for (int64_t o = outputs.begin; o < outputs.end; o += dot::kOutputStep) {
-    Floats sum[4][4];
+// A slice's products of four outputs, left and right pixels of their tiles.
+THIMBLE_DOT_INLINE void MultiplySlice(const uint32_t* tiles,
+                                      const uint32_t* weights, int64_t channels,
+                                      Floats (&left)[4], Floats (&right)[4]) {
+  Floats sum[4][4];
 #if THIMBLE_DOT_IS_AVX2  // has half as many registers, each half as long
-    MultiplyColumns<0, 1>(tiles, weights + o, channels, sum);
-    MultiplyColumns<1, 1>(tiles, weights + o, channels, sum);
-    MultiplyColumns<2, 1>(tiles, weights + o, channels, sum);
-    MultiplyColumns<3, 1>(tiles, weights + o, channels, sum);
+  MultiplyColumns<0, 1>(tiles, weights, channels, sum);
+  MultiplyColumns<1, 1>(tiles, weights, channels, sum);
+  MultiplyColumns<2, 1>(tiles, weights, channels, sum);
+  MultiplyColumns<3, 1>(tiles, weights, channels, sum);
 #else
-    MultiplyColumns<0, 4>(tiles, weights + o, channels, sum);
+  MultiplyColumns<0, 4>(tiles, weights, channels, sum);
 #endif
-    THIMBLE_DOT_UNROLL
-    for (int64_t i = 0; i < 4; ++i, sums += 4 * kLanes) {
-      const Floats left = Add(Add(sum[0][i], sum[1][i]), sum[2][i]);
-      const Floats right = Sub(Sub(sum[1][i], sum[2][i]), sum[3][i]);
-      AddSlice(left, slice, first, sums, sums + 2 * kLanes);
-      AddSlice(right, slice, first, sums + kLanes, sums + 3 * kLanes);
-    }
+  THIMBLE_DOT_UNROLL
+  for (int64_t i = 0; i < 4; ++i) {
+    left[i] = Add(Add(sum[0][i], sum[1][i]), sum[2][i]);
+    right[i] = Sub(Sub(sum[1][i], sum[2][i]), sum[3][i]);
+  }
+}
+
+// Adds v to a tile's sums, as far as slice kSlice has a share in its two rows.
+// Where `first` says so, slices 0 and 1 set what they are the first to have a
+// share in.
+template <int64_t kSlice>
+THIMBLE_DOT_INLINE void AddSlice(Floats v, bool first, float* row0,
+                                 float* row1) {
+  if constexpr (kSlice == 0) Store(first ? v : Add(LoadFloats(row0), v), row0);
+  if constexpr (kSlice == 1 || kSlice == 2) {
+    Store(Add(LoadFloats(row0), v), row0);
+  }
+  if constexpr (kSlice == 1) Store(first ? v : Add(LoadFloats(row1), v), row1);
+  if constexpr (kSlice >= 2) Store(Sub(LoadFloats(row1), v), row1);
+}
+
+template <int64_t kSlice>
+THIMBLE_DOT_INLINE void AddProducts(const uint32_t* tiles,
+                                    const uint32_t* weights, int64_t channels,
+                                    bool first, float* sums) {
+  const int64_t slice = kSlice * (channels / 2 * 4 * kLanes);
+  Floats left[4], right[4];
+  MultiplySlice(tiles + slice, weights + slice, channels, left, right);
+  THIMBLE_DOT_UNROLL
+  for (int64_t i = 0; i < 4; ++i, sums += 4 * kLanes) {
+    AddSlice<kSlice>(left[i], first, sums, sums + 2 * kLanes);
+    AddSlice<kSlice>(right[i], first, sums + kLanes, sums + 3 * kLanes);
+  }
+}
+
+void Multiply(const uint32_t* tiles, const uint32_t* weights, int64_t channels,
+              const dot::OutputRange& outputs, bool first, float* sums) {
+  for (int64_t o = outputs.begin; o < outputs.end; o += dot::kOutputStep) {
+    float* to = sums + o * 4 * kLanes;
+    AddProducts<0>(tiles, weights + o, channels, first, to);
+    AddProducts<1>(tiles, weights + o, channels, first, to);
+    AddProducts<2>(tiles, weights + o, channels, first, to);
+    AddProducts<3>(tiles, weights + o, channels, first, to);
   }
 }
 

@@ -18,25 +18,30 @@ namespace thimble::kernels::dot {
 inline constexpr int64_t kTiles = 16;        // of a strip
 inline constexpr int64_t kOutputBlock = 16;  // outputs whose weights are
                                              // transformed together
+inline constexpr int64_t kMostStrips = 16;   // that are worked on together
 
-// As conv::WinogradPass; a pair of channels takes one word for each tile.
+// Words that `channels` transformed channels of a tile or of an output take: a
+// word is a pair of channels.
+inline int64_t WordsOf(int64_t channels) {
+  return conv::kSlices * 4 * (channels / 2);
+}
+
+// As conv::WinogradPass, with all slices of a chunk of channels in scratch.
 struct WinogradPass {
   conv::StripGrid grid;  // of what is summed over
   bool forward = true;
   int64_t outputs = 0;
   int64_t channel_weights = 0;  // from one channel's weights to the next
   int64_t output_weights = 0;   // and from one output's
-  int64_t chunk = 0;            // channels of a slice that are in scratch
+  int64_t chunk = 0;            // channels that are in scratch
   int64_t group = 0;            // outputs whose weights are
   int64_t strips = 0;           // whose sums are
-  bool resident = false;  // all slices of a group's weights are in scratch
 
   int64_t groups() const { return conv::CeilDiv(outputs, group); }
-  int64_t slice_words() const { return chunk / 2 * 4 * group; }
-  int64_t weight_words() const {
-    return (resident ? conv::kSlices : 1) * slice_words();
-  }
-  int64_t tile_words() const { return chunk / 2 * 4 * kTiles; }
+  // A group's weights are transformed once.
+  bool resident() const { return chunk >= grid.channels; }
+  int64_t weight_words() const { return group * WordsOf(chunk); }
+  int64_t tile_words() const { return kTiles * WordsOf(chunk); }
   int64_t sum_floats() const { return strips * group * conv::kStripPixels; }
   int64_t line_floats() const { return strips * conv::kStripPixels; }
   size_t Bytes() const {
@@ -47,17 +52,17 @@ struct WinogradPass {
 };
 
 // What the parts of one output of one strip cost beside its products, in about
-// the cycles of a CPU with one product of vectors per cycle (4 * channels / 2
-// of them for a slice).
+// the cycles of a CPU with one product of vectors per cycle (8 * channels of
+// them). As measured on Zen 4.
 inline int64_t CostOf(const WinogradPass& pass) {
-  constexpr int64_t kPairInput = 40;    // a slice of a strip; for the group
-  constexpr int64_t kPairWeights = 60;  // a slice of kOutputBlock outputs
-  constexpr int64_t kChunkSums = 8;     // a slice
-  constexpr int64_t kRow = 12;          // writing; neighbours are one row
+  constexpr int64_t kPairInput = 110;    // a strip; for the group
+  constexpr int64_t kPairWeights = 160;  // kOutputBlock outputs
+  constexpr int64_t kChunkSums = 30;
+  constexpr int64_t kRow = 48;  // writing; neighbours are one row
   const int64_t scale = 1024;
   const int64_t pairs = pass.grid.channels / 2;
   int64_t cost = scale * kPairInput * pairs / pass.group;
-  if (!pass.resident || pass.groups() > 1) {
+  if (!pass.resident()) {
     cost += scale * kPairWeights * pairs / kOutputBlock / pass.strips;
   }
   cost += scale * kRow / std::min<int64_t>(pass.strips, 4);
@@ -73,7 +78,7 @@ inline bool SetStrips(WinogradPass& pass, size_t bytes) {
   pass.strips = 1;
   const size_t strip = pass.Bytes() - others;
   if (pass.Bytes() > bytes) return false;
-  const int64_t most = pass.resident && pass.groups() == 1 ? 4 : 16;
+  const int64_t most = pass.resident() ? 4 : kMostStrips;
   pass.strips = std::min(most, static_cast<int64_t>((bytes - others) / strip));
   return true;
 }
@@ -95,16 +100,13 @@ inline bool MakeWinogradPass(const Conv2dShape& s, bool forward, size_t bytes,
   int64_t least = 0;
   for (int64_t n = 1; n <= pass.outputs / kOutputBlock; n *= 2) {
     pass.group = conv::RoundUp(conv::CeilDiv(pass.outputs, n), kOutputBlock);
-    for (int64_t chunks = 1; chunks <= 8; chunks *= 2) {
+    for (int64_t chunks = 1; chunks <= 16; chunks *= 2) {
       pass.chunk = conv::RoundUp(conv::CeilDiv(pass.grid.channels, chunks), 2);
-      for (const bool resident : {false, true}) {
-        pass.resident = resident;
-        if ((resident && chunks > 1) || !SetStrips(pass, bytes)) continue;
-        const int64_t cost = CostOf(pass);
-        if (least != 0 && cost >= least) continue;
-        least = cost;
-        best = pass;
-      }
+      if (!SetStrips(pass, bytes)) continue;
+      const int64_t cost = CostOf(pass);
+      if (least != 0 && cost >= least) continue;
+      least = cost;
+      best = pass;
     }
   }
   return least != 0;

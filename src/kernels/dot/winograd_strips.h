@@ -3,11 +3,13 @@
 // Where strips lie in tensors of bf16, for both drivers of dot/winograd.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/conv/conv.h"
 #include "kernels/conv/winograd.h"
 #include "kernels/dot/winograd_kernels.h"
+#include "kernels/dot/winograd_pass.h"
 #include "kernels/tensor.h"
 
 namespace thimble::kernels::dot {
@@ -30,38 +32,45 @@ inline uint16_t* Bf16At(const Tensor& tensor, int64_t offset) {
 inline StripRows RowsOf(const conv::StripGrid& grid, int64_t strip) {
   StripRows rows;
   rows.width = grid.width;
-  const int64_t first = strip * (conv::kStripPixels / grid.width);
+  const int64_t pieces = 2 * kTiles / grid.width;
+  const int64_t tiles = kTiles / pieces;
+  const uint32_t piece_lanes = (1u << tiles) - 1;
   for (int64_t k = 0; k < 4; ++k) {
-    for (int64_t i = 0; i < 4; ++i) {
-      const int64_t row = first + 2 * i + k - 1;
-      const bool exists = row >= 0 && row < grid.height;
-      rows.offset[k][i] = exists ? row * grid.width : -1;
+    for (int64_t i = 0; i < pieces; ++i) {
+      const int64_t row = 2 * (strip * pieces + i) + k - 1;
+      const int64_t there = std::clamp<int64_t>(row, 0, grid.height - 1);
+      rows.offset[k][i] = there * grid.width;
+      if (row == there) rows.lanes[k] |= piece_lanes << (i * tiles);
     }
   }
   return rows;
 }
 
-// Channels from `channel` on, of the image of strip `strip` of the batch.
-inline Planes PlanesOf(const conv::StripGrid& grid, const Conv2dInput& input,
-                       int64_t strip, int64_t channel) {
-  const int64_t plane = grid.height * grid.width;
-  const int64_t image = strip / grid.image_strips();
+// A strip of a batch: its rows, and the planes of its image from a channel on.
+struct BatchStrip {
+  StripRows rows;
   Planes planes;
-  planes.from = static_cast<const uint16_t*>(input.x.data()) +
-                (image * grid.channels + channel) * plane;
-  planes.plane = plane;
+};
+
+inline BatchStrip StripOf(const conv::StripGrid& grid, const Conv2dInput& input,
+                          int64_t strip, int64_t channel) {
+  const int64_t image_strips = grid.image_strips();
+  const int64_t plane = grid.height * grid.width;
+  const int64_t in_image = strip % image_strips;
+  BatchStrip to{.rows = RowsOf(grid, in_image), .planes = {}};
+  to.planes.from = static_cast<const uint16_t*>(input.x.data()) +
+                   strip / image_strips * grid.channels * plane;
+  to.planes.plane = plane;
   // A strip reads one row beyond its own pixels, and lines of the cache are 32
   // pixels.
-  const int64_t in_image = strip % grid.image_strips();
-  planes.next = in_image + 1 < grid.image_strips()
-                    ? (in_image + 1) * conv::kStripPixels + grid.width + 16
-                    : grid.channels * plane;
-  if (input.scale != nullptr) {
-    planes.scale = input.scale + channel;
-    planes.shift = input.shift + channel;
-    planes.relu = input.relu;
-  }
-  return planes;
+  to.planes.next = in_image + 1 < image_strips
+                       ? (in_image + 1) * conv::kStripPixels + grid.width + 16
+                       : grid.channels * plane;
+  to.planes.scale = input.scale;
+  to.planes.shift = input.shift;
+  to.planes.relu = input.scale != nullptr && input.relu;
+  to.planes = to.planes.From(channel);
+  return to;
 }
 
 }  // namespace thimble::kernels::dot

@@ -45,28 +45,27 @@ void AddStrips(const WeightCall& call, const WeightWork& work, int64_t strip,
                int64_t strips) {
   const FlushDenormals flush;
   const WinogradWeightPass& pass = call.pass;
-  const int64_t image_strips = pass.grid.image_strips();
   const int64_t strip_grad = conv::kStripPixels / 2 * pass.block;
   const int64_t strip_slice = kTiles / 2 * pass.block;
   const int64_t pairs = strips * kTiles / 2;
   const conv::StripGrid grad_grid = {pass.shape.out_channels, pass.grid.height,
                                      pass.grid.width};
   const Conv2dInput grad_y{.x = call.grad_y};
+  BatchStrip at[kMostStrips];
   for (int64_t s = 0; s < strips; ++s) {
-    call.kernels.transpose_grad(
-        RowsOf(pass.grid, (strip + s) % image_strips),
-        PlanesOf(grad_grid, grad_y, strip + s, work.first_output), pass.block,
-        work.grad + s * strip_grad);
+    const BatchStrip grad =
+        StripOf(grad_grid, grad_y, strip + s, work.first_output);
+    call.kernels.transpose_grad(grad.rows, grad.planes, pass.block,
+                                work.grad + s * strip_grad);
+    at[s] = StripOf(pass.grid, call.x, strip + s, work.first_channel);
   }
   for (int64_t slice = 0; slice < conv::kSlices; ++slice) {
     for (int64_t s = 0; s < strips; ++s) {
       call.kernels.transform_grad(work.grad + s * strip_grad, pass.block, slice,
                                   strips * strip_slice,
                                   work.slice + s * strip_slice);
-      call.kernels.transform_tiles(
-          RowsOf(pass.grid, (strip + s) % image_strips),
-          PlanesOf(pass.grid, call.x, strip + s, work.first_channel),
-          work.channels, slice, pairs, work.tiles + s * kTiles / 2);
+      call.kernels.transform_tiles(at[s].rows, at[s].planes, work.channels,
+                                   slice, pairs, work.tiles + s * kTiles / 2);
     }
     for (int64_t column = 0; column < 4; ++column) {
       call.kernels.multiply_grad(work.slice + column * strips * strip_slice,
