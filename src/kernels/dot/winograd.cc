@@ -59,7 +59,7 @@ const uint32_t* SliceWeights(const PassCall& call, PassWork& work,
     if (work.resident_group == group) return to;
     if (slice == conv::kSlices - 1) work.resident_group = group;
   }
-  const auto* from = static_cast<const uint16_t*>(call.weights.data()) +
+  const auto* from = call.weights.halves(DType::kBF16) +
                      group * pass.group * pass.output_weights +
                      channel * pass.channel_weights;
   for (int64_t o = 0; o < OutputsOf(pass, group); o += kOutputBlock) {

@@ -19,11 +19,11 @@ inline bool IsBf16(const ConstTensor& tensor) {
 // Where element `offset` lies, if there is one.
 inline const uint16_t* Bf16At(const ConstTensor& tensor, int64_t offset) {
   if (!tensor.is_there()) return nullptr;
-  return static_cast<const uint16_t*>(tensor.data()) + offset;
+  return tensor.halves(DType::kBF16) + offset;
 }
 inline uint16_t* Bf16At(const Tensor& tensor, int64_t offset) {
   if (!tensor.is_there()) return nullptr;
-  return static_cast<uint16_t*>(tensor.data()) + offset;
+  return tensor.halves(DType::kBF16) + offset;
 }
 
 // Strip `strip` of an image. A row of tiles is two rows of pixels.
@@ -47,8 +47,8 @@ inline Planes PlanesOf(const conv::StripGrid& grid, const Conv2dInput& input,
   const int64_t plane = grid.height * grid.width;
   const int64_t image = strip / grid.image_strips();
   Planes planes;
-  planes.from = static_cast<const uint16_t*>(input.x.data()) +
-                (image * grid.channels + channel) * plane;
+  planes.from =
+      input.x.halves(DType::kBF16) + (image * grid.channels + channel) * plane;
   planes.plane = plane;
   if (input.scale != nullptr) {
     planes.scale = input.scale + channel;
