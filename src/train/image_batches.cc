@@ -14,7 +14,7 @@
 #include "planner/batch_statistics.h"
 #include "thimble/batches.h"
 #include "thimble/text.h"
-#include "train/weights.h"
+#include "train/image_facts.h"
 
 namespace thimble {
 namespace {
@@ -179,7 +179,8 @@ class ImageBatches final : public BatchSource {
     }
     const int64_t last = size % batch_;
     if (!keep_last_ || last == 0) return Status::Ok();
-    return planner::CheckLastBatch(plan, last);
+    return planner::CheckLastBatch(plan, last,
+                                   "leave out ImageBatchOptions::keep_last");
   }
 
   const Dataset& data_;

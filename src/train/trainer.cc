@@ -102,10 +102,4 @@ Result<TrainSummary> Train(const Plan& plan, BatchSource& source,
                observer);
 }
 
-Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
-                           const TrainOptions& options, TrainObserver* observer,
-                           const ImageBatchOptions& images) {
-  return Train(plan, *MakeImageBatches(data, images), options, observer);
-}
-
 }  // namespace thimble
