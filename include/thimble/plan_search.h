@@ -71,6 +71,10 @@ struct Refusal {
 // can use.
 std::string NeedText(const Refusal& refusal);
 
+// Whether fusion makes anything of the model's batch norms. Otherwise
+// PlanOptions::two_pass has nothing to do.
+bool HasFusedConvolutions(const Model& model);
+
 class PlanSearch {
  public:
   // Fails if the options are impossible. A budget that is too small is no
