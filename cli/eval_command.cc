@@ -36,10 +36,11 @@ void PrintJson(const EvaluateSummary& summary) {
               summary.weights_sha256.c_str());
 }
 
-// "1 test image", "2 test images": axes are plurals with an s.
-std::string TestCount(const EvaluateSummary& summary) {
+// "1 test image", "2 validation images": axes are plurals with an s.
+std::string TestCount(const EvaluateSummary& summary, bool held_out) {
   const std::string axis = Printable(summary.axis);
-  return Counted(summary.count, "test " + axis.substr(0, axis.size() - 1));
+  return Counted(summary.count, (held_out ? "validation " : "test ") +
+                                    axis.substr(0, axis.size() - 1));
 }
 
 int Run(const EvalCommandFlags& flags) {
@@ -60,7 +61,7 @@ int Run(const EvalCommandFlags& flags) {
     return 0;
   }
   std::printf("%s on %s: ", Printable(summary->model).c_str(),
-              TestCount(*summary).c_str());
+              TestCount(*summary, flags.data.validation > 0).c_str());
   for (const EvaluateSummary::Metric& metric : summary->metrics) {
     std::printf("%s %s, ", Printable(metric.name).c_str(),
                 MetricText(metric.value, metric.is_share).c_str());

@@ -7,6 +7,7 @@
 
 #include "thimble/cpus.h"
 #include "thimble/model.h"
+#include "thimble/plan_search.h"
 #include "thimble/precision.h"
 #include "thimble/session.h"
 #include "thimble/size.h"
@@ -97,6 +98,21 @@ std::vector<PrecisionChoice> AllowedPrecisions(const PlanFlags& flags) {
     allowed.push_back({precision, MakeOptimizer(flags, precision)});
   }
   return allowed;
+}
+
+// A data set that is computed, or a folder, has no other place to look in.
+// REQUIRES: flags.data is one that there is.
+Status CheckDataDir(const DataFlags& flags) {
+  if (flags.data_dir.empty()) return Status::Ok();
+  const auto known = KnownDatasets();
+  const auto found = std::ranges::find_if(
+      known, [&](const DatasetSummary& d) { return flags.data == d.name; });
+  if (found != known.end() && !found->computed) return Status::Ok();
+  return Status::Usage(
+      "--data-dir: is where the files of a named data set are, and '" +
+      flags.data +
+      (found == known.end() ? "' is a folder itself" : "' is computed") +
+      "; leave it out");
 }
 
 // `--name on|off`.
@@ -193,14 +209,16 @@ void AddDataFlags(CLI::App& app, DataFlags& flags, bool required) {
   for (const DatasetSummary& d : KnownDatasets()) {
     names += (names.empty() ? "" : ", ") + std::string(d.name);
   }
-  app.add_option("--data", flags.data,
-                 "A data set's name (" + names +
-                     "), or a folder with MNIST-like IDX files or the six "
-                     ".bin files of CIFAR-10")
-      ->required(required)
-      ->check(CheckNotEmpty);
+  CLI::Option* data =
+      app.add_option("--data", flags.data,
+                     "A data set's name (" + names +
+                         "), or a folder with MNIST-like IDX files or the six "
+                         ".bin files of CIFAR-10")
+          ->required(required)
+          ->check(CheckNotEmpty);
   app.add_option("--data-dir", flags.data_dir,
                  "Where the files of a named data set are")
+      ->needs(data)
       ->check(CheckNotEmpty);
 }
 
@@ -217,7 +235,10 @@ int ThreadsOrDefault(int threads) {
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
   auto data =
       OpenDataset(flags.data, {.data_dir = flags.data_dir, .cache_dir = {}});
-  if (!data.ok() || flags.validation == 0) return data;
+  if (!data.ok()) return data;
+  const Status place = CheckDataDir(flags);
+  if (!place.ok()) return place;
+  if (flags.validation == 0) return data;
   return HoldOut(*std::move(data), flags.validation);
 }
 
@@ -237,7 +258,12 @@ Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
                       {data->stddev().begin(), data->stddev().end()}};
     options.classes = spec.classes;
   }
-  return BuildModel(flags.model, options);
+  auto model = BuildModel(flags.model, options);
+  if (model.ok() && flags.two_pass && !HasFusedConvolutions(*model)) {
+    return Status::Usage("--two-pass: is for fused convolutions, and " +
+                         flags.model + " has none; leave it out");
+  }
+  return model;
 }
 
 PlanOptions MakePlanOptions(const PlanFlags& flags,

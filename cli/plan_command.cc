@@ -60,7 +60,7 @@ int Run(const PlanCommandFlags& flags) {
     const Status written = WritePlanHtml(search->plan(), *budget, flags.html);
     if (!written.ok()) return Report(written);
   }
-  if (flags.explain && !flags.json) {
+  if (flags.explain) {
     std::fputs(search->plan().Explain().c_str(), stdout);
   } else {
     PrintPlan(*search, *budget, flags.json);
@@ -76,9 +76,12 @@ Command AddPlanCommand(CLI::App& app) {
       "plan", "What training will take, before anything runs");
   AddPlanFlags(*command, flags->plan);
   AddDataFlags(*command, flags->data, /*required=*/false);
-  command->add_flag("--json", flags->json, "One JSON object, sizes in bytes");
-  command->add_flag("--explain", flags->explain,
-                    "Every op and every buffer with its offset and life");
+  CLI::Option* json = command->add_flag("--json", flags->json,
+                                        "One JSON object, sizes in bytes");
+  command
+      ->add_flag("--explain", flags->explain,
+                 "Every op and every buffer with its offset and life")
+      ->excludes(json);
   command
       ->add_option("--html", flags->html,
                    "Also writes a page that shows every buffer over time")

@@ -129,10 +129,17 @@ int Run(const TrainCommandFlags& flags) {
     if (!parsed.ok()) return Report(parsed.status());
     images.augment = *parsed;
   }
+  TrainOptions options = WithPreset(flags);
+  // Planning may take long: what is wrong with the options comes before it.
+  if (const Status status = CheckTrainOptions(options); !status.ok()) {
+    return Report(status);
+  }
   auto data = OpenData(flags.data);
   if (!data.ok()) return Report(data.status());
   auto model = MakeModel(flags.plan, data->get());
   if (!model.ok()) return Report(model.status());
+  const Status batches = CheckImageBatches(**data, images, flags.plan.batch);
+  if (!batches.ok()) return Report(batches);
   auto search =
       PlanSearch::Create(*model, MakePlanOptions(flags.plan, *budget));
   if (!search.ok()) return Report(search.status());
@@ -142,7 +149,6 @@ int Run(const TrainCommandFlags& flags) {
   // What was built to find it is no part of the process in training.
   const Plan plan = std::move(*search).Take();
 
-  TrainOptions options = WithPreset(flags);
   options.stop = &g_stop;
   StopOnSignals();
   if (!flags.json) {

@@ -16,28 +16,70 @@ void RefuseWithout(const CLI::App& app, const char* option, const char* why) {
   if (app.count(option) > 0) throw CLI::ValidationError(option, why);
 }
 
+void CheckMomentum(const CLI::App& app, const PlanFlags& flags) {
+  if (flags.sgd.momentum > 0.0f) return;
+  RefuseWithout(app, "--nesterov",
+                "is a form of momentum, and --momentum 0 has none; leave one "
+                "of them out");
+  RefuseWithout(app, "--optimizer-state",
+                "is for what the optimizer keeps of each weight, and SGD with "
+                "--momentum 0 keeps nothing; leave one of them out");
+}
+
+// What a budget may change, and by what it chooses.
+void CheckChoices(const CLI::App& app, const PlanFlags& flags) {
+  if (flags.budget.empty()) {
+    RefuseWithout(app, "--allow",
+                  "says what --budget may change, and there is none; give a "
+                  "--budget, or leave it out");
+  }
+  if (!flags.allow_f16 || !flags.allow_bf16 || !flags.precision.empty()) {
+    RefuseWithout(app, "--target-class",
+                  "decides between f16 and bf16 where --budget may choose; add "
+                  "--allow f16,bf16 without --precision, or leave it out");
+  }
+}
+
+bool IsHalf(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
 // What would have no effect is a mistake.
 void CheckEffects(const CLI::App& app, const PlanFlags& flags) {
+  CheckChoices(app, flags);
+  if (flags.two_pass && !flags.fuse) {
+    RefuseWithout(app, "--two-pass",
+                  "is for fused convolutions, and with --fuse off there are "
+                  "none; leave one of them out");
+  }
   if (flags.optimizer == "sgd") {
     for (const char* option : {"--beta1", "--beta2"}) {
       RefuseWithout(app, option,
                     "is for --optimizer adam and adamw; SGD has --momentum");
     }
+    CheckMomentum(app, flags);
   } else {
     for (const char* option : {"--momentum", "--nesterov", "--no-nesterov"}) {
       RefuseWithout(app, option,
                     "is for --optimizer sgd; Adam has --beta1 and --beta2");
     }
   }
-  const DType parameters =
-      PrecisionOf(flags, FloatType(flags.precision, DType::kF32)).parameters;
-  const bool has_16_bits = parameters != DType::kF32 || flags.allow_f16 ||
-                           flags.allow_bf16 || flags.state == "f16" ||
-                           flags.state == "bf16";
-  if (!has_16_bits) {
+  const Precision precision =
+      PrecisionOf(flags, FloatType(flags.precision, DType::kF32));
+  const bool may_be_16_bits = flags.allow_f16 || flags.allow_bf16;
+  if (!IsHalf(precision.parameters) && !may_be_16_bits &&
+      flags.state != "f16" && flags.state != "bf16") {
     RefuseWithout(app, "--rounding",
                   "is for weights or state in 16 bits, and there are none; "
                   "--precision f16 or bf16 makes them");
+  }
+  // Of train alone.
+  const bool is_scaled = IsHalf(precision.activations) ||
+                         IsHalf(precision.gradients.dtype) || may_be_16_bits;
+  if (app.get_option_no_throw("--loss-scale") != nullptr && !is_scaled) {
+    RefuseWithout(app, "--loss-scale",
+                  "is for activations or gradients in 16 bits, and there are "
+                  "none; --precision f16 makes them");
   }
 }
 

@@ -39,7 +39,7 @@ std::string ReachText(const Refusal& refusal, const Reach& reach,
              (reach.microbatch == refusal.microbatch
                   ? ""
                   : ", at microbatch " + std::to_string(reach.microbatch));
-    case Freedom::kOneImage:
+    case Freedom::kOneAtATime:
       return ", with --batch 1" + is;
   }
   return "";

@@ -114,13 +114,14 @@ TEST(BatchStatistics, ALastBatchMayNotLeaveOneImageAlone) {
       for (const Last last : {Last::kPlane, Last::kPixel, Last::kRow}) {
         const Result<Plan> plan = MakePlan(Normed(12, last), options);
         ASSERT_TRUE(plan.ok()) << plan.status().message();
-        const Status status = planner::CheckLastBatch(*plan, images);
+        const Status status =
+            planner::CheckLastBatch(*plan, images, "leave out the last");
         if (last == Last::kPlane || is_possible) {
           EXPECT_TRUE(status.ok()) << images << ": " << status.message();
           continue;
         }
         ExpectRefused(status, last == Last::kRow ? "bn_row" : "bn_pixel",
-                      "leave out ImageBatchOptions::keep_last");
+                      "leave out the last, or choose another");
         const std::string held =
             images == 1 ? "1 image" : std::to_string(images) + " images";
         EXPECT_EQ(status.message().find("the last batch of an epoch holds " +

@@ -179,7 +179,7 @@ TEST(Refused, OfEvaluationReachesOneImage) {
   options.budget = 1000;
   const Refusal refusal = SearchOf(model, options).Explain();
   EXPECT_EQ(FreedomsOf(refusal),
-            (std::vector{Freedom::kOneThread, Freedom::kOneImage}));
+            (std::vector{Freedom::kOneThread, Freedom::kOneAtATime}));
   EXPECT_EQ(refusal.reaches[1].microbatch, 1);
   EXPECT_FALSE(refusal.two_passes_may_help);
   ExpectExact(model, refusal);

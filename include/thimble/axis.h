@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace thimble {
 
@@ -38,6 +39,8 @@ struct Axis {
   std::string name;      // of its units, a plural with an s: "images"
   int64_t capacity = 0;  // the most that a run may use
 
+  // One of it: "image"
+  std::string_view Unit() const;
   // "1 image", "2 images"
   std::string Counted(int64_t count) const;
 

@@ -118,4 +118,9 @@ struct ImageBatchOptions {
 std::unique_ptr<BatchSource> MakeImageBatches(const Dataset& data,
                                               const ImageBatchOptions& options);
 
+// Whether `data` can be trained on in batches of `batch` images, as far as that
+// shows without a plan. The source asks too, when it begins.
+Status CheckImageBatches(const Dataset& data, const ImageBatchOptions& options,
+                         int64_t batch);
+
 }  // namespace thimble

@@ -38,14 +38,15 @@ struct PlanOptions {
   std::shared_ptr<const Optimizer> optimizer = Sgd();  // never null
   Precision precision;
   int threads = 1;
-  // Images of one forward and backward pass; 0: the whole batch, which it must
-  // divide. A step adds up the gradients of all its microbatches, then updates
-  // once. Batch norms see one microbatch at a time; where that is one value per
-  // channel, training is refused.
+  // How much of the batch (of its images, say) goes through one forward and
+  // backward pass; 0: the whole batch, which it must divide. A step adds up the
+  // gradients of all its microbatches, then updates once. Batch norms see one
+  // microbatch at a time; where that is one value per channel, training is
+  // refused.
   int64_t microbatch = 0;
-  // Batch norms see groups of this many images, as if each were a microbatch,
-  // though all are in one pass; 0: no groups. Must divide the microbatch, and
-  // there must be batch norms.
+  // Batch norms see groups of this size, as if each were a microbatch, though
+  // all are in one pass; 0: no groups. Must divide the microbatch, and there
+  // must be batch norms.
   int64_t ghost_batch = 0;
   bool training = true;  // false: only the evaluate phase
   bool fuse = true;      // norm, ReLU and sums into the convolutions
@@ -152,7 +153,8 @@ class Plan {
   const std::string& model() const { return parts_.model; }
   const Graph& graph() const { return parts_.graph; }
   const PlanOptions& options() const { return parts_.options; }
-  // Images of a step, and of one pass over the microbatch or evaluate phase.
+  // What a step takes of the graph's first axis, and what one pass over the
+  // microbatch or evaluate phase takes.
   int64_t batch() const { return parts_.batch; }
   int64_t microbatch() const { return parts_.microbatch; }
   const BuildOptions& build_options() const { return parts_.build_options; }

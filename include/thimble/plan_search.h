@@ -33,7 +33,7 @@ enum class Freedom : uint8_t {
   kRecomputation,  // recompute = "auto" in place of a strategy by name
   kMicrobatch,     // allow_microbatch, in place of a microbatch if one is given
   kPrecision,      // allow_precision, of f16 for all roles
-  kOneImage,       // microbatch = 1 in evaluation, which gives the same results
+  kOneAtATime,     // microbatch = 1 in evaluation, which gives the same results
 };
 
 // The fewest bytes that one freedom alone can reach. Planned, not estimated.
@@ -57,7 +57,8 @@ struct Refusal {
   std::string peak_op;                      // where most of its bytes are live
   std::array<size_t, kRoles> peak_bytes{};  // by role, there
   // What the options fix and could leave open, in the order of Freedom. All
-  // but recomputation and one image are left out if they take no fewer bytes.
+  // but recomputation and one at a time are left out if they take no fewer
+  // bytes.
   std::vector<Reach> reaches;
   // Whether PlanOptions::two_pass might take fewer bytes. To know for sure
   // would take several times as long.
@@ -69,6 +70,10 @@ struct Refusal {
 // that whoever prints it can go on with the reaches, in words that its reader
 // can use.
 std::string NeedText(const Refusal& refusal);
+
+// Whether fusion makes anything of the model's batch norms. Otherwise
+// PlanOptions::two_pass has nothing to do.
+bool HasFusedConvolutions(const Model& model);
 
 class PlanSearch {
  public:

@@ -33,6 +33,8 @@ struct ReproductionColumn {
   std::string head;      // with its unit
   int decimals = 2;      // in text. CSV has six: for MB that is every byte
   bool is_drawn = true;  // as bars, if the drawing has bars
+  // In text and drawings, as arenas are everywhere: what is told is enough.
+  bool rounds_up = false;
 };
 
 struct ReproductionRow {
@@ -71,6 +73,10 @@ std::vector<ReproductionName> ReproductionNames();
 // An unknown name is an error that lists the known ones.
 Result<Reproduction> Reproduce(const std::string& name,
                                const ReproduceOptions& options);
+
+// A number of this column as the table and the drawing have it.
+std::string CellText(const ReproductionColumn& column,
+                     std::optional<double> cell);
 
 // A table with its notes below.
 std::string ReproductionText(const Reproduction& reproduction);

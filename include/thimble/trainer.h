@@ -133,6 +133,10 @@ struct TrainSummary {
 // The summary as one JSON object: the last line of the log.
 std::string SummaryJson(const TrainSummary& summary);
 
+// Whether the options can begin a run, as far as they tell by themselves. Train
+// asks too; this is for those who plan in between, which may take long.
+Status CheckTrainOptions(const TrainOptions& options);
+
 // Trains on what `source` gives, which must be what the plan's feeds take.
 // `observer` may be null.
 Result<TrainSummary> Train(const Plan& plan, BatchSource& source,

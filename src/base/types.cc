@@ -67,10 +67,13 @@ size_t BytesFor(DType dtype, int64_t elements) {
   return 0;
 }
 
-std::string Axis::Counted(int64_t count) const {
+std::string_view Axis::Unit() const {
   TH_CHECK(!name.empty() && name.back() == 's');
-  return thimble::Counted(count,
-                          std::string_view(name).substr(0, name.size() - 1));
+  return std::string_view(name).substr(0, name.size() - 1);
+}
+
+std::string Axis::Counted(int64_t count) const {
+  return thimble::Counted(count, Unit());
 }
 
 int64_t Storage::Kept(int64_t elements) const {

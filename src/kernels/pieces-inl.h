@@ -43,7 +43,7 @@ struct PieceRounding {
 inline void LoadBlocks(BlockCoding coding, ConstTensor from, int64_t n,
                        float* values) {
   constexpr auto kBlock = static_cast<int64_t>(kBlockValues);
-  const auto* codes = static_cast<const uint8_t*>(from.data());
+  const uint8_t* codes = from.codes();
   for (int64_t i = 0; i < n; i += kBlock) {
     DecodeBlock(coding, static_cast<size_t>(HWY_MIN(kBlock, n - i)), codes + i,
                 {from.scales()[i / kBlock]}, values + i);
@@ -53,7 +53,7 @@ inline void LoadBlocks(BlockCoding coding, ConstTensor from, int64_t n,
 inline void StoreBlocks(BlockCoding coding, const float* values, int64_t at,
                         int64_t n, const RandomAddress& random, Tensor to) {
   constexpr auto kBlock = static_cast<int64_t>(kBlockValues);
-  auto* codes = static_cast<uint8_t*>(to.data());
+  uint8_t* codes = to.codes();
   const PhiloxKeys keys(random.seed);
   for (int64_t i = 0; i < n; i += kBlock) {
     BF16 scale;
@@ -92,9 +92,9 @@ inline void StorePiece(const float* values, int64_t at, int64_t n,
   } else if (how.rounding != Rounding::kStochastic) {
     WritePiece(n, values, to, at);
   } else if (piece.dtype() == DType::kF16) {
-    StoreRowByChance(at, n, how.random, values, DataOf<F16>(piece));
+    StoreRowByChance(at, n, how.random, values, piece.As<F16>());
   } else if (piece.dtype() == DType::kBF16) {
-    StoreRowByChance(at, n, how.random, values, DataOf<BF16>(piece));
+    StoreRowByChance(at, n, how.random, values, piece.As<BF16>());
   }
 }
 

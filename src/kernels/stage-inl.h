@@ -25,23 +25,12 @@ namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// REQUIRES: T is the type of the elements.
-template <typename T>
-HWY_INLINE const T* DataOf(const ConstTensor& tensor) {
-  return static_cast<const T*>(tensor.data());
-}
-template <typename T>
-HWY_INLINE T* DataOf(const Tensor& tensor) {
-  return static_cast<T*>(tensor.data());
-}
-
 // n elements from `offset` on, into `line`.
 inline void Widen(const ConstTensor& from, int64_t offset, int64_t n,
                   float* line) {
   WithFloatType(from.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    CopyRowAs(n, DataOf<T>(from) + offset, line,
-              [](V v) HWY_ATTR { return v; });
+    CopyRowAs(n, from.As<T>() + offset, line, [](V v) HWY_ATTR { return v; });
   });
 }
 
@@ -65,7 +54,7 @@ inline void WritePiece(int64_t n, const float* piece, const Tensor& to,
                        int64_t offset) {
   WithFloatType(to.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    T* at = DataOf<T>(to) + offset;
+    T* at = to.As<T>() + offset;
     if (static_cast<const void*>(at) == piece) return;
     CopyRowAs(n, piece, at, [](V v) HWY_ATTR { return v; });
   });

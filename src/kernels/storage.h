@@ -18,6 +18,24 @@ struct BF16 {
   uint16_t bits;
 };
 
+// The DType of an element type. Others have none.
+template <typename T>
+inline constexpr DType kDTypeOf = T::kNotAnElementType;
+template <>
+inline constexpr DType kDTypeOf<float> = DType::kF32;
+template <>
+inline constexpr DType kDTypeOf<F16> = DType::kF16;
+template <>
+inline constexpr DType kDTypeOf<BF16> = DType::kBF16;
+template <>
+inline constexpr DType kDTypeOf<uint8_t> = DType::kU8;
+template <>
+inline constexpr DType kDTypeOf<int32_t> = DType::kI32;
+
+constexpr bool IsHalf(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
 // Calls f(T()) for the element type of `dtype`: float, F16 or BF16.
 template <typename F>
 inline void WithFloatType(DType dtype, const F& f) {
@@ -31,13 +49,6 @@ inline void WithFloatType(DType dtype, const F& f) {
     default:
       TH_CHECK(false);  // not a floating-point type
   }
-}
-
-// As WithFloatType, with uint8_t for images as well.
-template <typename F>
-inline void WithStorageType(DType dtype, const F& f) {
-  if (dtype == DType::kU8) return f(uint8_t());
-  WithFloatType(dtype, f);
 }
 
 }  // namespace thimble::kernels

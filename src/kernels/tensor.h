@@ -2,15 +2,18 @@
 //
 // A tensor as a kernel gets it: where its elements are and how they are stored.
 // Neither has a default, so that a forgotten storage type does not compile. A
-// kernel that takes one type only asks for it by name (f32(), u8(), …), which
-// is checked. Bytes in blocks of 64 also have scales, one bf16 for each block;
-// they are not taken for plain bytes. Values; they own nothing.
+// kernel asks for the elements in the type that it reads them as: by name
+// (f32(), u8(), …) where it takes one type only, by As<T>() behind
+// WithFloatType or WithStorageType. All of them are checked; data() is for what
+// looks at no element. Bytes in blocks of 64 also have scales, one bf16 for
+// each block; they are not taken for plain bytes. Values; they own nothing.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "base/check.h"
+#include "kernels/storage.h"
 #include "thimble/dtype.h"
 
 namespace thimble::kernels {
@@ -31,10 +34,25 @@ class ConstTensor {
   bool is_in_blocks() const { return scales_ != nullptr; }
   const uint16_t* scales() const { return scales_; }
 
-  const float* f32() const { return As<float>(DType::kF32); }
-  const uint8_t* u8() const { return As<uint8_t>(DType::kU8); }
-  const int32_t* i32() const { return As<int32_t>(DType::kI32); }
-  const uint8_t* bits() const { return As<uint8_t>(DType::kBit); }
+  // Null for a tensor that is not there. REQUIRES: it is stored so.
+  template <typename T>
+  const T* As() const {
+    return StoredAs<T>(kDTypeOf<T>);
+  }
+  const float* f32() const { return As<float>(); }
+  const uint8_t* u8() const { return As<uint8_t>(); }
+  const int32_t* i32() const { return As<int32_t>(); }
+  const uint8_t* bits() const { return StoredAs<uint8_t>(DType::kBit); }
+  // The bits of f16 or bf16. REQUIRES: `dtype` is one of them.
+  const uint16_t* halves(DType dtype) const {
+    TH_CHECK(IsHalf(dtype));
+    return StoredAs<uint16_t>(dtype);
+  }
+  // The bytes of a tensor in blocks, each times its scale.
+  const uint8_t* codes() const {
+    TH_CHECK(dtype_ == DType::kU8 && is_in_blocks());
+    return static_cast<const uint8_t*>(data_);
+  }
 
   // The same from an element on. REQUIRES: elements are whole bytes; in blocks,
   // the element begins one.
@@ -49,7 +67,7 @@ class ConstTensor {
 
  private:
   template <typename T>
-  const T* As(DType dtype) const {
+  const T* StoredAs(DType dtype) const {
     TH_CHECK(!is_there() || (dtype_ == dtype && !is_in_blocks()));
     return static_cast<const T*>(data_);
   }
@@ -76,10 +94,23 @@ class Tensor {
   bool is_in_blocks() const { return scales_ != nullptr; }
   uint16_t* scales() const { return scales_; }
 
-  float* f32() const { return As<float>(DType::kF32); }
-  uint8_t* u8() const { return As<uint8_t>(DType::kU8); }
-  int32_t* i32() const { return As<int32_t>(DType::kI32); }
-  uint8_t* bits() const { return As<uint8_t>(DType::kBit); }
+  // As ConstTensor's.
+  template <typename T>
+  T* As() const {
+    return StoredAs<T>(kDTypeOf<T>);
+  }
+  float* f32() const { return As<float>(); }
+  uint8_t* u8() const { return As<uint8_t>(); }
+  int32_t* i32() const { return As<int32_t>(); }
+  uint8_t* bits() const { return StoredAs<uint8_t>(DType::kBit); }
+  uint16_t* halves(DType dtype) const {
+    TH_CHECK(IsHalf(dtype));
+    return StoredAs<uint16_t>(dtype);
+  }
+  uint8_t* codes() const {
+    TH_CHECK(dtype_ == DType::kU8 && is_in_blocks());
+    return static_cast<uint8_t*>(data_);
+  }
 
   Tensor From(int64_t element) const {
     if (!is_there()) return *this;
@@ -91,7 +122,7 @@ class Tensor {
 
  private:
   template <typename T>
-  T* As(DType dtype) const {
+  T* StoredAs(DType dtype) const {
     TH_CHECK(!is_there() || (dtype_ == dtype && !is_in_blocks()));
     return static_cast<T*>(data_);
   }
@@ -104,5 +135,15 @@ class Tensor {
 // Plain f32, for tests and for vectors that are never stored otherwise.
 inline ConstTensor F32(const float* data) { return {data, DType::kF32}; }
 inline Tensor F32(float* data) { return {data, DType::kF32}; }
+
+// Calls f(T()) for the element type of the tensor: a float type, or uint8_t for
+// images. REQUIRES: it is not in blocks, whose bytes are no values by
+// themselves.
+template <typename F>
+inline void WithStorageType(const ConstTensor& tensor, const F& f) {
+  TH_CHECK(!tensor.is_in_blocks());
+  if (tensor.dtype() == DType::kU8) return f(uint8_t());
+  WithFloatType(tensor.dtype(), f);
+}
 
 }  // namespace thimble::kernels

@@ -12,7 +12,8 @@
 namespace thimble::planner {
 namespace {
 
-// A batch norm with one value per channel and image; null without any.
+// A batch norm with one value per channel and row of the batch; null without
+// any.
 const Op* FindNormOfPoints(const Graph& graph) {
   for (const Op& op : graph.ops()) {
     if (Is<ops::BatchNorm>(op) &&
@@ -37,7 +38,7 @@ std::string FindTrackedNormOfPoints(const Graph& graph) {
   return "";
 }
 
-// The option that says how many images a batch norm sees.
+// The option that says how much a batch norm sees at a time.
 const char* StatisticsOption(const PlanOptions& options) {
   if (options.ghost_batch > 0) return "PlanOptions::ghost_batch";
   return options.microbatch > 0 ? "PlanOptions::microbatch" : "Model::batch";
@@ -45,29 +46,31 @@ const char* StatisticsOption(const PlanOptions& options) {
 
 }  // namespace
 
-int64_t LeastImagesOfStatistics(const Model& model) {
+int64_t LeastMicrobatchOfStatistics(const Model& model) {
   return FindNormOfPoints(model.graph) == nullptr ? 1 : 2;
 }
 
 Status CheckStatistics(const Model& model, const PlanOptions& options) {
   const int64_t pass =
       options.microbatch > 0 ? options.microbatch : model.batch();
-  const int64_t images = options.ghost_batch > 0 ? options.ghost_batch : pass;
+  const int64_t seen = options.ghost_batch > 0 ? options.ghost_batch : pass;
   const Op* norm = FindNormOfPoints(model.graph);
-  if (!options.training || images > 1 || norm == nullptr) return Status::Ok();
+  if (!options.training || seen > 1 || norm == nullptr) return Status::Ok();
   return Status::Usage(fmt::format(
       "batch norm '{}' would see one value per channel in training, of which "
-      "there is no variance: one image at a time, and one pixel of it; use a "
+      "there is no variance: one {} at a time, with one position in it; use a "
       "{} of 2 or more",
-      norm->name, StatisticsOption(options)));
+      norm->name, model.graph.axes()[kBatchAxis.index()].Unit(),
+      StatisticsOption(options)));
 }
 
-Status CheckLastBatch(const Plan& plan, int64_t images) {
+Status CheckLastBatch(const Plan& plan, int64_t count,
+                      std::string_view remedy) {
   // What is left over, or a full part.
   const auto last_of = [](int64_t whole, int64_t part) {
     return whole % part > 0 ? whole % part : part;
   };
-  int64_t seen = last_of(images, plan.microbatch());
+  int64_t seen = last_of(count, plan.microbatch());
   const int64_t group = plan.options().ghost_batch;
   if (group > 0) seen = last_of(seen, group);
   if (seen > 1) return Status::Ok();
@@ -76,8 +79,8 @@ Status CheckLastBatch(const Plan& plan, int64_t images) {
   return Status::Usage(fmt::format(
       "the last batch of an epoch holds {}, the last of which batch norm '{}' "
       "would see alone: one value per channel, of which there is no "
-      "variance; leave out ImageBatchOptions::keep_last, or choose another {}",
-      plan.graph().axes()[kBatchAxis.index()].Counted(images), norm,
+      "variance; {}, or choose another {}",
+      plan.graph().axes()[kBatchAxis.index()].Counted(count), norm, remedy,
       StatisticsOption(plan.options())));
 }
 

@@ -28,10 +28,10 @@ enum class Overwritten : uint8_t { kOldest, kNewest };
 // Fills `scratch` of the scheduled ops as it makes their buffers.
 // Lifetimes: state lives throughout; inputs from the start of their phase; loss
 // and counts to the end of theirs, since the host reads them there (training's
-// through the update; evaluation's logits too); what is carried through several
-// microbatches from the first op; everything else from the op that makes it to
-// the op that reads it last. Without sharing, each lives through the whole of
-// training or of evaluation.
+// through the update; evaluation's outputs too); what is carried through
+// several microbatches from the first op; everything else from the op that
+// makes it to the op that reads it last. Without sharing, each lives through
+// the whole of training or of evaluation.
 BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
                       std::vector<ScheduledOp>& schedule,
                       Overwritten overwritten = Overwritten::kOldest);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 
-// Fewer images are too few to estimate a mean and a variance from.
+// Fewer are too few to estimate a mean and a variance from.
 constexpr int64_t kMinNormalized = 8;
 
 int64_t MinMicrobatch(const Model& model, const PlanOptions& options) {
@@ -28,7 +28,7 @@ int64_t MinMicrobatch(const Model& model, const PlanOptions& options) {
   }
   if (options.min_microbatch > 0) {
     return std::max(options.min_microbatch,
-                    planner::LeastImagesOfStatistics(model));
+                    planner::LeastMicrobatchOfStatistics(model));
   }
   return planner::HasBatchNorm(model) ? kMinNormalized : 1;
 }
@@ -74,8 +74,8 @@ std::vector<int64_t> planner::MicrobatchSizes(const Model& model,
   }
   const int64_t least = MinMicrobatch(model, options);
   const int64_t group = std::max<int64_t>(options.ghost_batch, 1);
-  for (int64_t images = batch / 2; images >= least; --images) {
-    if (batch % images == 0 && images % group == 0) sizes.push_back(images);
+  for (int64_t size = batch / 2; size >= least; --size) {
+    if (batch % size == 0 && size % group == 0) sizes.push_back(size);
   }
   return sizes;
 }

@@ -14,6 +14,7 @@
 #include "ops/normalize.h"
 #include "ops/relu.h"
 #include "planner/graph_copy.h"
+#include "thimble/plan_search.h"
 
 namespace thimble::planner {
 namespace {
@@ -157,3 +158,13 @@ class Fuser {
 Model Fuse(const Model& model) { return Fuser(model).Run(); }
 
 }  // namespace thimble::planner
+
+namespace thimble {
+
+bool HasFusedConvolutions(const Model& model) {
+  const Model fused = planner::Fuse(model);
+  return std::ranges::any_of(
+      fused.graph.ops(), [](const Op& op) { return Is<ops::FusedConv>(op); });
+}
+
+}  // namespace thimble

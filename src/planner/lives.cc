@@ -57,4 +57,10 @@ std::vector<size_t> LiveBytesOverTime::Sum() const {
   return live;
 }
 
+size_t LiveBytesOverTime::Most() const {
+  int64_t most = 0, now = 0;
+  for (const int64_t change : change_) most = std::max(most, now += change);
+  return static_cast<size_t>(most);
+}
+
 }  // namespace thimble::planner

@@ -83,10 +83,14 @@ void ChooseOverwritten(std::span<const InPlacePair> pairs,
       [](const InPlacePair&, const InPlacePair&) { return false; }, take);
 }
 
-// Bytes that are live at each time: differences in time, then their sums.
+// Bytes that are live at each time: differences in time, then their sums. The
+// one sweep for all who count them. It counts values too, each as one byte.
 class LiveBytesOverTime {
  public:
   explicit LiveBytesOverTime(size_t times) : change_(times + 1) {}
+
+  // As a new one, in the same memory.
+  void Reset(size_t times) { change_.assign(times + 1, 0); }
 
   // REQUIRES: live.begin <= live.end <= times.
   void Add(const Interval& live, size_t bytes) {
@@ -96,6 +100,8 @@ class LiveBytesOverTime {
 
   // One per time.
   std::vector<size_t> Sum() const;
+  // The most of them; 0 if there are no times.
+  size_t Most() const;
 
  private:
   std::vector<int64_t> change_;

@@ -133,6 +133,12 @@ TEST(LiveBytesOverTime, AddsUpWhatIsLiveAtEachTime) {
   live.Add({3, 4}, 1000);
   live.Add({2, 2}, 10000);  // never live
   EXPECT_EQ(live.Sum(), std::vector<size_t>({1, 11, 111, 1001}));
+  EXPECT_EQ(live.Most(), 1001u);
+  live.Reset(2);
+  EXPECT_EQ(live.Sum(), std::vector<size_t>({0, 0}));
+  EXPECT_EQ(live.Most(), 0u);
+  live.Add({0, 1}, 7);
+  EXPECT_EQ(live.Most(), 7u);
 }
 
 // Worked out by hand from the table in the architecture page:

@@ -74,6 +74,9 @@ class RebuildFinder {
     return graph_.ops()[static_cast<size_t>(k)];
   }
 
+  // Where one value alone is carried on, as FindChain cuts, but in the paper's
+  // mode-free graph. No sweep of live bytes (LiveBytesOverTime): which value it
+  // is must be known, not how many bytes there are.
   void FindPieces() {
     std::vector<int64_t> last_reader(graph_.values().size(), -1);
     for (int64_t k = 0; k < Ops(); ++k) {

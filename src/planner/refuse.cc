@@ -106,11 +106,11 @@ std::optional<Reach> WithPrecision(Choices& choices, const Plan& plan) {
 }
 
 // Evaluation has no microbatches; its results do not depend on the batch.
-std::optional<Reach> WithOneImage(Choices& choices, const Plan& plan) {
+std::optional<Reach> WithOneAtATime(Choices& choices, const Plan& plan) {
   PlanOptions options = Given(choices, plan);
   if (options.training || plan.microbatch() == 1) return std::nullopt;
   options.microbatch = 1;
-  return ReachOf(choices, Freedom::kOneImage, options, choices.setting(),
+  return ReachOf(choices, Freedom::kOneAtATime, options, choices.setting(),
                  std::vector<int64_t>{1});
 }
 
@@ -164,8 +164,8 @@ std::string ReachText(const Refusal& refusal, const Reach& reach) {
              (reach.microbatch == refusal.microbatch
                   ? ""
                   : fmt::format(", at microbatch {}", reach.microbatch));
-    case Freedom::kOneImage:
-      return would_do("one image at a time");
+    case Freedom::kOneAtATime:
+      return would_do("one at a time");
   }
   return "";
 }
@@ -185,7 +185,7 @@ Refusal planner::ExplainRefusal(Choices& choices, const Plan& plan) {
     refusal.peak_bytes[role] = plan.peak_bytes(static_cast<Role>(role));
   }
   for (const auto with : {WithOneThread, WithAuto, WithMicrobatches,
-                          WithPrecision, WithOneImage}) {
+                          WithPrecision, WithOneAtATime}) {
     std::optional<Reach> reach = with(choices, plan);
     if (reach.has_value()) refusal.reaches.push_back(*std::move(reach));
   }

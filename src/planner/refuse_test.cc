@@ -68,7 +68,7 @@ TEST(RefusalText, SaysWhatEachFreedomReachesAndNoOption) {
   add(Freedom::kRecomputation, 1002, 100);
   add(Freedom::kMicrobatch, 1003, 10);
   add(Freedom::kPrecision, 1005, 100);
-  add(Freedom::kOneImage, 1004, 1);
+  add(Freedom::kOneAtATime, 1004, 1);
   refusal.two_passes_may_help = true;
   const auto advice = [&refusal] {
     return RefusalText(refusal).substr(NeedText(refusal).size());
@@ -78,7 +78,7 @@ TEST(RefusalText, SaysWhatEachFreedomReachesAndNoOption) {
             "; with the recomputation strategy auto 1002 bytes would do"
             "; with allow_microbatch 1003 bytes would do, at microbatch 10"
             "; with f16 in allow_precision 1005 bytes would do"
-            "; with one image at a time 1004 bytes would do"
+            "; with one at a time 1004 bytes would do"
             "; two_pass may take less, for more work");
   refusal.microbatch = 50;
   EXPECT_NE(advice().find("1005 bytes would do, at microbatch 100"),

@@ -46,7 +46,7 @@ bool IsProduct(std::span<const ValueSpec> inputs,
 }
 
 // Whether both factors are stored so: the matrices and activations among
-// `inputs`. Images as bytes are none.
+// `inputs`. Feeds of bytes are none.
 bool AllIn(DType dtype, std::span<const ValueSpec> inputs) {
   int found = 0;
   for (const ValueSpec& spec : inputs) {

@@ -137,8 +137,9 @@ double report::FlopsRatio(const Plan& plan) {
 
 std::string report::FlopsText(const Plan& plan) {
   const auto step = static_cast<double>(plan.flops_step());
-  return fmt::format("{} per step, {} per image", FormatFlops(step),
-                     FormatFlops(step / static_cast<double>(plan.batch())));
+  return fmt::format("{} per step, {} per {}", FormatFlops(step),
+                     FormatFlops(step / static_cast<double>(plan.batch())),
+                     plan.graph().axes()[kBatchAxis.index()].Unit());
 }
 
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {

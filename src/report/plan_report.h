@@ -16,7 +16,8 @@ std::vector<const Buffer*> LiveAtPeak(const Plan& plan);
 // FLOPs of a step over those with nothing computed twice.
 double FlopsRatio(const Plan& plan);
 
-// "5.21 GFLOP per step, 81.4 MFLOP per image": forward and backward.
+// "5.21 GFLOP per step, 81.4 MFLOP per image": forward and backward, of all and
+// of one of what the plan's first axis counts.
 std::string FlopsText(const Plan& plan);
 
 }  // namespace thimble::report

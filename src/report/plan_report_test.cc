@@ -25,6 +25,7 @@ namespace {
 PlanParts SmallParts() {
   PlanParts parts;
   parts.model = "small";
+  parts.graph.AddAxis("sentences", 8);
   parts.graph.AddValue("w", {{100}, DType::kF32}, Role::kParameter);
   for (const char* name : {"early", "peak"}) {
     const auto made = parts.graph.AddOp(
@@ -137,7 +138,7 @@ TEST(PlanTable, HasTheNumbersOfThePlan) {
   for (const char* part :
        {"2.01 kB", "(arena +0.50%)", "at the peak, op 'peak'", "448 B  22.4%",
         "640 B  32.0%", "900 B  45.0%",
-        "1.50 MFLOP per step, 187.50 kFLOP per image", "1.250 times"}) {
+        "1.50 MFLOP per step, 187.50 kFLOP per sentence", "1.250 times"}) {
     EXPECT_TRUE(Has(table, part)) << part << " is not in\n" << table;
   }
   EXPECT_FALSE(Has(table, "gone")) << table;
@@ -178,10 +179,10 @@ TEST(FlopsText, ChoosesTheUnit) {
   PlanParts parts = SmallParts();
   parts.flops_step = 999;
   EXPECT_EQ(report::FlopsText(Plan(parts)),
-            "999.00 FLOP per step, 124.88 FLOP per image");
+            "999.00 FLOP per step, 124.88 FLOP per sentence");
   parts.flops_step = 8'000'000'000'000;
   EXPECT_EQ(report::FlopsText(Plan(parts)),
-            "8.00 TFLOP per step, 1.00 TFLOP per image");
+            "8.00 TFLOP per step, 1.00 TFLOP per sentence");
 }
 
 TEST(Escaped, IsSafeInTextAndInAttributes) {

@@ -49,7 +49,9 @@ Result<Model> Build(const Family& family, const Member& member) {
 
 // The columns that both figures have, beside the paper's own.
 const std::vector<ReproductionColumn> kOurColumns = {
-    {"feature maps GB", 3}, {"arena GB", 3}, {"FLOPs", 3, /*is_drawn=*/false}};
+    {"feature maps GB", 3},
+    {"arena GB", 3, /*is_drawn=*/true, /*rounds_up=*/true},
+    {"FLOPs", 3, /*is_drawn=*/false}};
 
 // A row and a point for each member and step of the ablation; `paper` are the
 // cells before ours.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "thimble/reproduce.h"
 
@@ -18,10 +19,6 @@ std::string NoteMarks(const ReproductionRow& row, const char* between) {
     text += fmt::format("{}{}", text.empty() ? "" : between, note + 1);
   }
   return text;
-}
-
-std::string CellText(std::optional<double> cell, int decimals) {
-  return cell.has_value() ? fmt::format("{:.{}f}", *cell, decimals) : "-";
 }
 
 // A field in quotes, which are doubled inside (RFC 4180).
@@ -42,13 +39,26 @@ std::vector<std::vector<std::string>> TextGrid(const Reproduction& r) {
     if (!row.notes.empty()) label += fmt::format(" [{}]", NoteMarks(row, ","));
     grid.push_back({label});
     for (size_t c = 0; c < row.cells.size(); ++c) {
-      grid.back().push_back(CellText(row.cells[c], r.columns[c].decimals));
+      grid.back().push_back(CellText(r.columns[c], row.cells[c]));
     }
   }
   return grid;
 }
 
 }  // namespace
+
+std::string CellText(const ReproductionColumn& column,
+                     std::optional<double> cell) {
+  if (!cell.has_value()) return "-";
+  double number = *cell;
+  if (column.rounds_up) {
+    const double unit = std::pow(10.0, column.decimals);
+    // A byte is more than this of a digit, and what doubles round is less.
+    constexpr double kLess = 1e-7;
+    number = std::max(0.0, std::ceil(number * unit - kLess) / unit);
+  }
+  return fmt::format("{:.{}f}", number, column.decimals);
+}
 
 std::string ReproductionText(const Reproduction& reproduction) {
   const auto grid = TextGrid(reproduction);
@@ -82,7 +92,9 @@ std::string ReproductionCsv(const Reproduction& reproduction) {
   for (const ReproductionRow& row : reproduction.rows) {
     text += Quoted(row.label);
     for (const auto& cell : row.cells) {
-      text += "," + (cell.has_value() ? CellText(cell, kCsvDecimals) : "");
+      text +=
+          "," +
+          (cell.has_value() ? fmt::format("{:.{}f}", *cell, kCsvDecimals) : "");
     }
     text += "," + Quoted(NoteMarks(row, " ")) + "\n";
   }

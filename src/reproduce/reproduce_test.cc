@@ -292,6 +292,32 @@ TEST(Reproduce, TextShowsDashesAndNotes) {
   EXPECT_NE(text.find("404.8"), std::string::npos);
 }
 
+// As `plan` does: what is told is never less than what is taken.
+TEST(Reproduce, ArenasAreRoundedUp) {
+  const ReproductionColumn arena{"arena MB", 2, true, /*rounds_up=*/true};
+  const ReproductionColumn other{"rule MB", 2};
+  EXPECT_EQ(CellText(arena, 206.770001), "206.78");
+  EXPECT_EQ(CellText(other, 206.770001), "206.77");
+  EXPECT_EQ(CellText(arena, {}), "-");
+  // What has no more digits stays as it is.
+  for (int64_t hundredths = 0; hundredths < 100'000; hundredths += 7) {
+    const std::string text =
+        CellText(arena, Mb(static_cast<double>(hundredths) * 1e4));
+    EXPECT_EQ(text, CellText(other, static_cast<double>(hundredths) / 100));
+  }
+  for (const char* name : {"fig1", "fig5", "table3"}) {
+    const Reproduction r = Quick(name);
+    bool found = false;
+    for (const ReproductionColumn& column : r.columns) {
+      const bool is_arena = column.head.find("arena") != std::string::npos &&
+                            column.head.ends_with("MB");
+      EXPECT_EQ(column.rounds_up, is_arena) << name << " " << column.head;
+      found |= is_arena;
+    }
+    EXPECT_TRUE(found) << name;
+  }
+}
+
 // Elements open and close in turn, and nothing is left unescaped.
 void ExpectWellFormed(const std::string& xml) {
   std::vector<std::string> open;

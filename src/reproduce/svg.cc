@@ -174,9 +174,7 @@ std::string BarsSvg(const Reproduction& r) {
           "fill=\"{}\"/>\n",
           x.from, y + 2, x.At(cell.value_or(0)) - x.from, Colour(i));
       body += Label(x.At(cell.value_or(0)) + 4, y + 13, "start",
-                    cell.has_value() ? fmt::format("{:.{}f}", *cell,
-                                                   r.columns[drawn[i]].decimals)
-                                     : "-");
+                    CellText(r.columns[drawn[i]], cell));
       y += kLineHeight;
     }
     y += kLineHeight / 2;

@@ -107,7 +107,28 @@ bool ParseLossScale(const std::string& from, int64_t steps,
          state->skipped >= 0 && state->skipped <= steps;
 }
 
+Status CheckSetting(const std::string& path, const SafetensorsMetadata& meta,
+                    const std::string& name, const std::string& value) {
+  const auto found = meta.find(kSetting + name);
+  const std::string had = found == meta.end() ? "" : found->second;
+  if (had == value) return Status::Ok();
+  // Digits of a fingerprint would say nothing.
+  if (name == kModelLayers && !had.empty()) {
+    return Status::Failed(fmt::format(
+        "{}: the model's layers differ; this run was made with a model of "
+        "another structure or other strides, rates or epsilons; "
+        "TrainOptions::resume goes on with the same model only",
+        path));
+  }
+  return Status::Failed(
+      fmt::format("{} was made with {} = {}, now it is {}; "
+                  "TrainOptions::resume goes on with the same settings only",
+                  path, name, had.empty() ? "(nothing)" : had,
+                  value.empty() ? "(nothing)" : value));
+}
+
 // What either side has, since settings may be told where they are no default.
+// The model comes first: others, such as the learning rate, follow from it.
 Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
                      const Settings& now) {
   Settings settings = now;
@@ -116,23 +137,12 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
       settings.emplace(key.substr(std::string_view(kSetting).size()), "");
     }
   }
+  const auto model = settings.find(kModelName);
+  if (model != settings.end()) {
+    TH_RETURN_IF_ERROR(CheckSetting(path, meta, model->first, model->second));
+  }
   for (const auto& [name, value] : settings) {
-    const auto found = meta.find(kSetting + name);
-    const std::string had = found == meta.end() ? "" : found->second;
-    if (had == value) continue;
-    // Digits of a fingerprint would say nothing.
-    if (name == kModelLayers && !had.empty()) {
-      return Status::Failed(fmt::format(
-          "{}: the model's layers differ; this run was made with a model of "
-          "another structure or other strides, rates or epsilons; "
-          "TrainOptions::resume goes on with the same model only",
-          path));
-    }
-    return Status::Failed(
-        fmt::format("{} was made with {} = {}, now it is {}; "
-                    "TrainOptions::resume goes on with the same settings only",
-                    path, name, had.empty() ? "(nothing)" : had,
-                    value.empty() ? "(nothing)" : value));
+    TH_RETURN_IF_ERROR(CheckSetting(path, meta, name, value));
   }
   return Status::Ok();
 }

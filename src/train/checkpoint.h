@@ -42,7 +42,8 @@ struct Progress {
 
 // Name and value of everything that decides bits: model, data, seed, rates, …
 using Settings = std::map<std::string, std::string>;
-// The name of the model's fingerprint among them.
+// Among them: the model's name, and its fingerprint.
+inline constexpr const char* kModelName = "model";
 inline constexpr const char* kModelLayers = "model layers";
 
 // Streamed from the arena, sealed, replaced atomically.

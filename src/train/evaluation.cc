@@ -7,10 +7,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "thimble/model.h"
 #include "thimble/trainer.h"
 #include "train/ends.h"
-#include "train/out_folder.h"
 #include "train/weights.h"
 
 namespace thimble::train {
@@ -61,31 +59,6 @@ Result<TestResult> TestPass::All(const std::atomic<bool>* stop) {
 
 namespace thimble {
 
-Result<PlanSearch> PlanEvaluation(const std::string& dir,
-                                  const EvaluateOptions& options) {
-  TH_ASSIGN_OR_RETURN(const train::WeightsInfo info,
-                      train::ReadWeightsInfo(dir));
-  ModelOptions model_options;
-  model_options.batch = options.batch;
-  model_options.images = {info.images.channels, info.images.height,
-                          info.images.width, info.mean, info.stddev};
-  model_options.classes = info.images.classes;
-  SetBuildOptions(info.build_options, model_options);
-  auto model = BuildModel(info.model, model_options);
-  if (!model.ok()) {
-    return Status::Failed(fmt::format(
-        "{} holds a network called '{}', which cannot be built by name here: "
-        "{}",
-        train::WeightsPath(dir), info.model, model.status().message()));
-  }
-  PlanOptions plan_options;
-  plan_options.training = false;
-  plan_options.precision = info.precision;
-  plan_options.threads = options.threads;
-  plan_options.budget = options.budget;
-  return PlanSearch::Create(*model, plan_options);
-}
-
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
                                  BatchSource& source) {
   TH_RETURN_IF_ERROR(source.Begin(plan, /*seed=*/0));
@@ -112,18 +85,6 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
                                .value = test.metrics[i]});
   }
   return summary;
-}
-
-Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
-                                 const Dataset& data) {
-  return Evaluate(dir, plan, *MakeImageBatches(data, {}));
-}
-
-Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
-                                 const EvaluateOptions& options) {
-  TH_ASSIGN_OR_RETURN(PlanSearch search, PlanEvaluation(dir, options));
-  TH_RETURN_IF_ERROR(search.CheckBudget());
-  return Evaluate(dir, std::move(search).Take(), data);
 }
 
 }  // namespace thimble

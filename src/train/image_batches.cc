@@ -14,7 +14,7 @@
 #include "planner/batch_statistics.h"
 #include "thimble/batches.h"
 #include "thimble/text.h"
-#include "train/weights.h"
+#include "train/image_facts.h"
 
 namespace thimble {
 namespace {
@@ -162,24 +162,12 @@ class ImageBatches final : public BatchSource {
   }
 
   Status CheckTraining(const Plan& plan) const {
-    const ImageSpec& spec = data_.spec();
-    if (augment_ == Augment::kCropFlip &&
-        (spec.height < kMinCropSide || spec.width < kMinCropSide)) {
-      return Status::Usage(fmt::format(
-          "images of {} x {} are too small for crop-flip, whose sides must be "
-          "at least {}; use ImageBatchOptions::augment = Augment::kNone",
-          spec.height, spec.width, kMinCropSide));
-    }
-    const int64_t size = data_.size(Split::kTrain);
-    if (size < batch_ && !keep_last_) {
-      return Status::Usage(
-          fmt::format("'{}' has {}, fewer than one batch of {}; use a smaller "
-                      "Model::batch, or ImageBatchOptions::keep_last",
-                      data_.name(), Counted(size, "training image"), batch_));
-    }
-    const int64_t last = size % batch_;
+    TH_RETURN_IF_ERROR(CheckImageBatches(
+        data_, {.augment = augment_, .keep_last = keep_last_}, batch_));
+    const int64_t last = data_.size(Split::kTrain) % batch_;
     if (!keep_last_ || last == 0) return Status::Ok();
-    return planner::CheckLastBatch(plan, last);
+    return planner::CheckLastBatch(plan, last,
+                                   "leave out ImageBatchOptions::keep_last");
   }
 
   const Dataset& data_;
@@ -199,6 +187,24 @@ class ImageBatches final : public BatchSource {
 };
 
 }  // namespace
+
+Status CheckImageBatches(const Dataset& data, const ImageBatchOptions& options,
+                         int64_t batch) {
+  const ImageSpec& spec = data.spec();
+  if (options.augment.value_or(data.usual_augment()) == Augment::kCropFlip &&
+      (spec.height < kMinCropSide || spec.width < kMinCropSide)) {
+    return Status::Usage(fmt::format(
+        "images of {} x {} are too small for crop-flip, whose sides must be "
+        "at least {}; use ImageBatchOptions::augment = Augment::kNone",
+        spec.height, spec.width, kMinCropSide));
+  }
+  const int64_t size = data.size(Split::kTrain);
+  if (size >= batch || options.keep_last) return Status::Ok();
+  return Status::Usage(
+      fmt::format("'{}' has {}, fewer than one batch of {}; use a smaller "
+                  "Model::batch, or ImageBatchOptions::keep_last",
+                  data.name(), Counted(size, "training image"), batch));
+}
 
 std::unique_ptr<BatchSource> MakeImageBatches(
     const Dataset& data, const ImageBatchOptions& options) {

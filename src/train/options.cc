@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/options.h"
-
 #include <fmt/format.h>
 
 #include <cmath>
 
-namespace thimble::train {
+#include "base/check.h"
+#include "thimble/trainer.h"
+#include "train/learning_rate.h"
+#include "train/loss_scale.h"
 
-Status CheckOptions(const TrainOptions& options) {
+namespace thimble {
+
+Status CheckTrainOptions(const TrainOptions& options) {
   if (options.steps < 0 || (options.steps == 0 && options.epochs < 1)) {
     return Status::Usage("nothing to do: give at least one epoch or step");
   }
@@ -33,7 +36,9 @@ Status CheckOptions(const TrainOptions& options) {
   if (options.warmup_steps < 0) {
     return Status::Usage("the warm-up cannot be shorter than 0 steps");
   }
-  return Status::Ok();
+  TH_RETURN_IF_ERROR(train::Schedule::Parse(options.schedule).status());
+  // The default rule alone depends on the precision.
+  return train::LossScaler::Parse(options.loss_scale, {}).status();
 }
 
-}  // namespace thimble::train
+}  // namespace thimble

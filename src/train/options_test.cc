@@ -1,28 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/options.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "thimble/trainer.h"
 #include "train/run_length.h"
 
 namespace thimble::train {
 namespace {
 
 std::string OptionsRefusal(const TrainOptions& options) {
-  const Status status = CheckOptions(options);
+  const Status status = CheckTrainOptions(options);
   EXPECT_EQ(status.code(), StatusCode::kUsage);
   return status.message();
 }
 
 TEST(TrainOptions, AsTheyAreCanBeTrainedWith) {
-  EXPECT_TRUE(CheckOptions({}).ok());
-  EXPECT_TRUE(CheckOptions({.out_dir = "run", .resume = true}).ok());
-  EXPECT_TRUE(CheckOptions({.out_dir = "run", .overwrite = true}).ok());
-  EXPECT_TRUE(CheckOptions({.epochs = 0, .steps = 1}).ok());
+  EXPECT_TRUE(CheckTrainOptions({}).ok());
+  EXPECT_TRUE(CheckTrainOptions({.out_dir = "run", .resume = true}).ok());
+  EXPECT_TRUE(CheckTrainOptions({.out_dir = "run", .overwrite = true}).ok());
+  EXPECT_TRUE(CheckTrainOptions({.epochs = 0, .steps = 1}).ok());
+}
+
+TEST(TrainOptions, AreRefusedForTheirTextsToo) {
+  EXPECT_NE(OptionsRefusal({.schedule = "up"}).find("cosine"),
+            std::string::npos);
+  EXPECT_NE(OptionsRefusal({.loss_scale = "3"}).find("a power of two"),
+            std::string::npos);
 }
 
 TEST(TrainOptions, ThatCannotBeTrainedWithAreRefused) {

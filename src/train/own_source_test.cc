@@ -174,6 +174,11 @@ TEST_F(OwnSource, IsNamedInTheLogAndInTheWeights) {
   EXPECT_NE(ReadTestFile(folder.File("run/weights.safetensors"))
                 .find("\"vocabulary\":\"abc\""),
             std::string::npos);
+  const auto plan = PlanEvaluation(folder.File("run"), {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_NE(plan.status().message().find("does not say on which images"),
+            std::string::npos)
+      << plan.status().message();
 }
 
 // One that breaks its word in one place.

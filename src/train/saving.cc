@@ -68,7 +68,7 @@ Settings SettingsOf(const Plan& plan, Settings source,
                     const TrainOptions& options, int64_t steps,
                     std::string_view target) {
   Settings settings = {
-      {"model", plan.model()},
+      {kModelName, plan.model()},
       {"batch", std::to_string(plan.batch())},
       {"microbatch", std::to_string(plan.microbatch())},
       {"ghost batch", std::to_string(plan.options().ghost_batch)},

@@ -17,6 +17,7 @@
 #include "thimble/model.h"
 #include "thimble/network.h"
 #include "train/checkpoint.h"
+#include "train/image_facts.h"
 #include "train/out_folder.h"
 #include "train/weights.h"
 
@@ -171,12 +172,14 @@ TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
   const auto read = ReadWeightsInfo(folder.File("run"));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->model, "tiny");
-  EXPECT_EQ(read->images.channels, 2);
-  EXPECT_EQ(read->images.height, 4);
-  EXPECT_EQ(read->images.width, 5);
-  EXPECT_EQ(read->images.classes, 3);
-  EXPECT_EQ(read->mean, mean);
-  EXPECT_EQ(read->stddev, stddev);
+  const auto images = ReadImageFacts(read->facts);
+  ASSERT_TRUE(images.has_value());
+  EXPECT_EQ(images->spec.channels, 2);
+  EXPECT_EQ(images->spec.height, 4);
+  EXPECT_EQ(images->spec.width, 5);
+  EXPECT_EQ(images->spec.classes, 3);
+  EXPECT_EQ(images->mean, mean);
+  EXPECT_EQ(images->stddev, stddev);
   EXPECT_EQ(read->build_options, (BuildOptions{{"dropout", 0.25}}));
 }
 

@@ -13,7 +13,6 @@
 #include "train/learning_rate.h"
 #include "train/loop.h"
 #include "train/loss_scale.h"
-#include "train/options.h"
 #include "train/reporting.h"
 #include "train/saving.h"
 #include "train/weights.h"
@@ -86,7 +85,7 @@ Result<TrainSummary> Train(const Plan& plan, BatchSource& source,
   if (!plan.options().training) {
     return Status::Usage("the plan was made for evaluation only");
   }
-  TH_RETURN_IF_ERROR(train::CheckOptions(options));
+  TH_RETURN_IF_ERROR(CheckTrainOptions(options));
   TH_RETURN_IF_ERROR(source.Begin(plan, options.seed));
   if (source.StepsPerEpoch() < 1) {
     return Status::Usage(
@@ -100,12 +99,6 @@ Result<TrainSummary> Train(const Plan& plan, BatchSource& source,
   TH_ASSIGN_OR_RETURN(train::Saver saver, train::Saver::Open(options));
   return RunIn(std::move(saver), plan, source, options, schedule, scaler,
                observer);
-}
-
-Result<TrainSummary> Train(const Plan& plan, const Dataset& data,
-                           const TrainOptions& options, TrainObserver* observer,
-                           const ImageBatchOptions& images) {
-  return Train(plan, *MakeImageBatches(data, images), options, observer);
 }
 
 }  // namespace thimble

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -25,31 +24,6 @@ constexpr const char* kChecksum = "sha256";
 constexpr const char* kParameterType = "parameters";
 constexpr const char* kActivationType = "activations";
 
-std::string JoinFloats(std::span<const float> values) {
-  return fmt::format("{:.9g}", fmt::join(values, ","));
-}
-
-// Numbers separated by commas.
-bool ParseFloats(std::string_view text, std::vector<float>* values) {
-  while (true) {
-    const size_t comma = text.find(',');
-    const bool is_negative = text.starts_with('-');
-    const auto value =
-        ParseDecimal<float>(text.substr(0, comma).substr(is_negative ? 1 : 0));
-    if (!value.has_value()) return false;
-    values->push_back(is_negative ? -*value : *value);
-    if (comma == std::string_view::npos) return true;
-    text.remove_prefix(comma + 1);
-  }
-}
-
-bool ParseExtent(std::string_view text, int64_t* extent) {
-  const auto number = ParseWhole(text);
-  if (!number.has_value() || *number < 1 || *number > (1u << 24)) return false;
-  *extent = static_cast<int64_t>(*number);
-  return true;
-}
-
 // Refuses a file that carries a seal which does not fit.
 Result<SafetensorsReader> OpenWeights(const std::string& path) {
   TH_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::Open(path));
@@ -64,16 +38,6 @@ Result<SafetensorsReader> OpenWeights(const std::string& path) {
 }
 
 }  // namespace
-
-WeightsFacts ImageFacts(const ImageSpec& images, std::span<const float> mean,
-                        std::span<const float> stddev) {
-  return {{"channels", std::to_string(images.channels)},
-          {"height", std::to_string(images.height)},
-          {"width", std::to_string(images.width)},
-          {"classes", std::to_string(images.classes)},
-          {"mean", JoinFloats(mean)},
-          {"stddev", JoinFloats(stddev)}};
-}
 
 Status SaveWeights(const FileDescriptor& folder, Session& session,
                    const WeightsFacts& facts, int64_t steps) {
@@ -111,14 +75,7 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
   };
   WeightsInfo info;
   info.model = get("model");
-  int64_t classes = 0;
-  if (get("format") != "thimble-weights-1" || info.model.empty() ||
-      !ParseExtent(get("channels"), &info.images.channels) ||
-      !ParseExtent(get("height"), &info.images.height) ||
-      !ParseExtent(get("width"), &info.images.width) ||
-      !ParseExtent(get("classes"), &classes) ||
-      !ParseFloats(get("mean"), &info.mean) ||
-      !ParseFloats(get("stddev"), &info.stddev)) {
+  if (get("format") != "thimble-weights-1" || info.model.empty()) {
     return Status::Failed(fmt::format(
         "{} does not say which model it holds; it was not written by "
         "Train with TrainOptions::out_dir",
@@ -135,7 +92,7 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
     const auto parsed = ParseFloatType(get(key));
     if (parsed.ok()) *type = *parsed;
   }
-  info.images.classes = static_cast<int32_t>(classes);
+  info.facts = meta;
   return info;
 }
 

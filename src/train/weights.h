@@ -6,33 +6,26 @@
 #pragma once
 
 #include <map>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "base/files.h"
-#include "thimble/data.h"
 #include "thimble/model.h"
 #include "thimble/session.h"
 #include "thimble/status.h"
 
 namespace thimble::train {
 
+// Metadata: what a source of batches says of its data.
+using WeightsFacts = std::map<std::string, std::string>;
+
 // What the network was trained for.
 struct WeightsInfo {
   std::string model;
-  ImageSpec images{};
-  std::vector<float> mean, stddev;
   // Evaluation depends on them too: what fuses stands in the network's graph.
   BuildOptions build_options{};
   Precision precision{};
+  WeightsFacts facts{};  // those of the source of batches, and all others
 };
-
-using WeightsFacts = std::map<std::string, std::string>;
-
-// What ReadWeightsInfo reads of the images that a network was trained on.
-WeightsFacts ImageFacts(const ImageSpec& images, std::span<const float> mean,
-                        std::span<const float> stddev);
 
 // With the facts as metadata besides. The old file stays until the new one is
 // whole.

@@ -108,6 +108,9 @@ TEST_F(CifarTraining, HoldsOutImagesForValidation) {
   const Json tested = Json::parse(eval.out, nullptr, false);
   EXPECT_EQ(tested["images"], 30);
   EXPECT_EQ(tested["test_accuracy"], held["test_accuracy"]);
+  const CliResult told =
+      RunCli({"eval", "--from", out, "--data", target_, "--validation", "30"});
+  EXPECT_TRUE(Has(told.out, "cnn on 30 validation images: ")) << told.out;
   const CliResult all =
       RunCli({"train", "cnn", "--data", target_, "--validation", "100"});
   EXPECT_EQ(all.exit_code, 2);

@@ -147,6 +147,10 @@ TEST(Resume, RefusesOtherSettingsAndDamagedFiles) {
   other = args;
   other.back() = "none";
   refused(other, "augment = crop-flip, now it is none");
+  // Its learning rate and layers differ too.
+  other = args;
+  other[1] = "cnn";
+  refused(other, "model = mlp, now it is cnn");
 
   const std::string path = folder.File("run") + "/checkpoint.safetensors";
   const std::string good = ReadTestFile(path);

@@ -35,7 +35,7 @@ TEST(Words, OfARefusalAreOptionsToType) {
                      ReachOf(Freedom::kRecomputation, 1002, 100),
                      ReachOf(Freedom::kMicrobatch, 1003, 10),
                      ReachOf(Freedom::kPrecision, 1005, 100),
-                     ReachOf(Freedom::kOneImage, 1004, 1)};
+                     ReachOf(Freedom::kOneAtATime, 1004, 1)};
   refusal.microbatch = 100;
   refusal.two_passes_may_help = true;
   const std::string need = NeedText(refusal);

@@ -183,7 +183,7 @@ void StoreWeights(const Conv2dGradWeightTarget& grad_w, const float* sums,
     for (int64_t j = 0; j < count; ++j) row[j] = sums[j * width + o];
     WithFloatType(grad_w.to.dtype(), [&](auto type) HWY_ATTR {
       using T = decltype(type);
-      T* to = static_cast<T*>(grad_w.to.data()) + at + o * stride;
+      T* to = grad_w.to.As<T>() + at + o * stride;
       if (grad_w.accumulate) {
         MapRow(count, to, row,
                [](V v, V there) HWY_ATTR { return hn::Add(there, v); });

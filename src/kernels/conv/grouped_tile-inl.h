@@ -79,7 +79,7 @@ void LoadPaired(const conv::GroupedPass& pass, const Conv2dInput& input,
                 const TileSpan& span, float* tile) {
   const Eight d;
   const SourceRows rows = RowsOf(pass, span);
-  const auto* data = static_cast<const T*>(input.x.data());
+  const auto* data = input.x.As<T>();
   ForEachPlane(pass, span, rows.begin, tile,
                [&](int64_t offset, int64_t c, float* to) HWY_ATTR {
                  const auto scale = Coefficient<kPrologue>(d, input.scale, c);
@@ -135,7 +135,7 @@ void LoadSplit(const conv::GroupedPass& pass, const Conv2dInput& input,
   const int64_t odd = (pass.block_rows + 1) * pitch;
   const int64_t even = pass.block_rows * pitch;
   const int64_t skipped = span.first == 0 ? 1 : 0;  // row -1
-  const auto* data = static_cast<const T*>(input.x.data());
+  const auto* data = input.x.As<T>();
   ForEachPlane(pass, span, 2 * span.first, tile,
                [&](int64_t offset, int64_t c, float* to) HWY_ATTR {
                  const T* from = data + offset;

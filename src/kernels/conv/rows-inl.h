@@ -63,7 +63,7 @@ HWY_INLINE hn::Vec<DV> Coefficient(DV d, const float* values, int64_t channel) {
 // Calls f(T(), prologue as a constant) for the input's type and prologue.
 template <typename F>
 HWY_INLINE void WithInput(const Conv2dInput& input, const F& f) {
-  WithStorageType(input.x.dtype(), [&](auto type) HWY_ATTR {
+  WithStorageType(input.x, [&](auto type) HWY_ATTR {
     switch (PrologueOf(input)) {
       case Prologue::kNone:
         return f(type, std::integral_constant<Prologue, Prologue::kNone>());
@@ -85,9 +85,9 @@ HWY_INLINE void ReadRow(const Conv2dInput& input, int64_t channel,
     const D d;
     const V scale = Coefficient<kPrologue>(d, input.scale, channel);
     const V shift = Coefficient<kPrologue>(d, input.shift, channel);
-    CopyRowAs(n, static_cast<const T*>(input.x.data()) + offset, to,
-              [&](V v)
-                  HWY_ATTR { return Activate<kPrologue>(d, v, scale, shift); });
+    CopyRowAs(n, input.x.As<T>() + offset, to, [&](V v) HWY_ATTR {
+      return Activate<kPrologue>(d, v, scale, shift);
+    });
   });
 }
 
@@ -260,13 +260,12 @@ void WriteRow(const conv::Sink& sink, int64_t channel, int64_t offset,
               int64_t n, float* values, conv::Partial* partial) {
   WithFloatType(sink.to.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    T* to = ElementAt(static_cast<T*>(sink.to.data()), offset);
-    const T* residual =
-        ElementAt(static_cast<const T*>(sink.residual.data()), offset);
+    T* to = ElementAt(sink.to.As<T>(), offset);
+    const T* residual = ElementAt(sink.residual.As<T>(), offset);
     if (sink.x.is_there()) {
       WithFloatType(sink.x.dtype(), [&](auto x_type) HWY_ATTR {
         using X = decltype(x_type);
-        const X* x = static_cast<const X*>(sink.x.data()) + offset;
+        const X* x = sink.x.As<X>() + offset;
         if (sink.known_sums == nullptr) {
           WriteMasked(sink, channel, n, values, x, to, *partial);
         } else {

@@ -120,8 +120,7 @@ void TransformChannels(const conv::StripGrid& grid, const Conv2dInput& input,
   const D d;
   const Mover mover(kWidth / 2);
   const int64_t plane = grid.height * kWidth;
-  const T* from =
-      static_cast<const T*>(input.x.data()) + offset + channel * plane;
+  const T* from = input.x.As<T>() + offset + channel * plane;
   for (int64_t c = 0; c < channels; ++c) {
     const V scale = Coefficient<kPrologue>(d, input.scale, channel + c);
     const V shift = Coefficient<kPrologue>(d, input.shift, channel + c);

@@ -127,9 +127,9 @@ void TransformWeights(const conv::WinogradPass& pass, const ConstTensor& w,
       const int64_t base =
           (output + o) * pass.output_weights + channel * pass.channel_weights;
       float* lower = to + o * channels * 4;
-      TransformSlice(slice, static_cast<const T*>(w.data()) + base,
-                     pass.output_weights, pass.channel_weights, channels,
-                     !pass.forward, lower, lower + channels * 16);
+      TransformSlice(slice, w.As<T>() + base, pass.output_weights,
+                     pass.channel_weights, channels, !pass.forward, lower,
+                     lower + channels * 16);
     }
   });
 }

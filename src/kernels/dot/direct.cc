@@ -195,7 +195,7 @@ bool RunDirect(const Conv2dShape& shape, bool forward, size_t bytes,
   DirectPass pass;
   if (!MakeDirectPass(shape, forward, bytes, pass)) return false;
   const DirectCall call{pass,  ActiveBuild(),
-                        input, static_cast<const uint16_t*>(weights.data()),
+                        input, weights.halves(DType::kBF16),
                         sink,  write_row};
   const DirectUnits units(pass, images, sink.reducing());
   context.pool->ParallelFor(

@@ -117,7 +117,7 @@ THIMBLE_DOT_INLINE void StoreSums(const Conv2dGradWeightTarget& target,
     StoreFirstFloats(sums, to, n);
     return;
   }
-  auto* to = static_cast<uint16_t*>(target.to.data()) + at;
+  auto* to = target.to.halves(DType::kBF16) + at;
   if (target.accumulate) sums = Add(LoadFirstHalves(to, n), sums);
   StoreFirstHalves(sums, to, n);
 }

@@ -124,7 +124,7 @@ bool RunDirectWeight(const Conv2dShape& shape, int64_t images,
     return false;
   }
   const WeightCall call{pass, ActiveWeightBuild(), images, x,
-                        static_cast<const uint16_t*>(grad_y.data())};
+                        grad_y.halves(DType::kBF16)};
   conv::ForWeightUnits(
       shape, {pass.block, pass.chunk, static_cast<int64_t>(pass.Bytes() / 4)},
       grad_w, context, [&](const conv::WeightUnit& unit, float* scratch) {

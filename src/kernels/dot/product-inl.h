@@ -18,7 +18,7 @@ constexpr size_t kMostVectors = matmul::kMostStagedColumns / kLanes;
 constexpr size_t kMostColumns = matmul::kMostStagedColumns;
 
 THIMBLE_DOT_INLINE const uint16_t* Bits(const ConstTensor& tensor) {
-  return static_cast<const uint16_t*>(tensor.data());
+  return tensor.halves(DType::kBF16);
 }
 
 // Terms [begin, begin + terms) of a block's columns, as [pair][vectors * 16].
@@ -35,9 +35,9 @@ struct DotPanel {
 // Rows of B are pairs of lines.
 void PackLines(const Product& p, const ProductBlock& block,
                const DotPanel& panel) {
+  const uint16_t* b = Bits(p.b) + panel.begin * p.b_stride + block.first_column;
   for (size_t k = 0; k < panel.terms; k += 2) {
-    const uint16_t* line =
-        Bits(p.b) + (panel.begin + k) * p.b_stride + block.first_column;
+    const uint16_t* line = b + k * p.b_stride;
     const uint16_t* next = k + 1 < panel.terms ? line + p.b_stride : nullptr;
     uint32_t* to = panel.data + k / 2 * panel.width();
     for (size_t c = 0; c < panel.width(); c += kLanes) {
@@ -183,7 +183,7 @@ void FinishRows(const DotStage& stage, size_t row, size_t rows,
       if (in_c || !stage.last) {
         StoreFirstFloats(sum, kept, n);
       } else {
-        StoreFirstHalves(sum, static_cast<uint16_t*>(p.c.data()) + at, n);
+        StoreFirstHalves(sum, p.c.halves(DType::kBF16) + at, n);
       }
     }
   }

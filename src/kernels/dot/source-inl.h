@@ -19,7 +19,7 @@ namespace {
 // One channel of the input.
 struct SourceRow {
   SourceRow(const Conv2dInput& input, int64_t channel)
-      : data(static_cast<const uint16_t*>(input.x.data())),
+      : data(input.x.halves(DType::kBF16)),
         prologue(input.scale != nullptr),
         relu(input.relu),
         scale(prologue ? input.scale + channel : nullptr),

@@ -62,8 +62,8 @@ void TransformWeights(const PassCall& call, PassWork& work,
   const WinogradPass& pass = call.pass;
   if (work.resident == outputs) return;
   if (pass.resident()) work.resident = outputs;
-  const auto* from = static_cast<const uint16_t*>(call.weights.data()) +
-                     channel * pass.channel_weights;
+  const auto* from =
+      call.weights.halves(DType::kBF16) + channel * pass.channel_weights;
   for (int64_t o = outputs.block(); o < outputs.end(); o += kOutputBlock) {
     call.kernels.transform_weights(
         from + o * pass.output_weights, pass.output_weights,

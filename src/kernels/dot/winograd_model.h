@@ -66,7 +66,7 @@ inline Sixteen GradTransform(const float* y) {
 }
 
 inline uint16_t BitsAt(const ConstTensor& t, int64_t i) {
-  return static_cast<const uint16_t*>(t.data())[i];
+  return t.halves(DType::kBF16)[i];
 }
 
 // What the convolution reads, zero outside.

@@ -21,11 +21,11 @@ inline bool IsBf16(const ConstTensor& tensor) {
 // Where element `offset` lies, if there is one.
 inline const uint16_t* Bf16At(const ConstTensor& tensor, int64_t offset) {
   if (!tensor.is_there()) return nullptr;
-  return static_cast<const uint16_t*>(tensor.data()) + offset;
+  return tensor.halves(DType::kBF16) + offset;
 }
 inline uint16_t* Bf16At(const Tensor& tensor, int64_t offset) {
   if (!tensor.is_there()) return nullptr;
-  return static_cast<uint16_t*>(tensor.data()) + offset;
+  return tensor.halves(DType::kBF16) + offset;
 }
 
 // Strip `strip` of an image. A row of tiles is two rows of pixels.
@@ -58,7 +58,7 @@ inline BatchStrip StripOf(const conv::StripGrid& grid, const Conv2dInput& input,
   const int64_t plane = grid.height * grid.width;
   const int64_t in_image = strip % image_strips;
   BatchStrip to{.rows = RowsOf(grid, in_image), .planes = {}};
-  to.planes.from = static_cast<const uint16_t*>(input.x.data()) +
+  to.planes.from = input.x.halves(DType::kBF16) +
                    strip / image_strips * grid.channels * plane;
   to.planes.plane = plane;
   // A strip reads one row beyond its own pixels, and lines of the cache are 32

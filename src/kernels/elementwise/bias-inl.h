@@ -58,7 +58,7 @@ float SumChannel(size_t images, size_t stride, size_t n, const ConstTensor& x) {
   constexpr size_t kPlanes = 4;
   float total = 0.0f;
   WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
-    const auto* from = DataOf<decltype(type)>(x);
+    const auto* from = x.As<decltype(type)>();
     size_t i = 0;
     for (; i + kPlanes <= images; i += kPlanes) {
       AddPlanes<kPlanes>(n, stride, from + i * stride, total);
@@ -117,7 +117,7 @@ HWY_INLINE void SumRowsOf(size_t images, size_t stride, size_t n, const T* x,
 void SumRows(size_t images, size_t stride, size_t n, const ConstTensor& x,
              const float* addend, float* sums) {
   WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
-    SumRowsOf(images, stride, n, DataOf<decltype(type)>(x), addend, sums);
+    SumRowsOf(images, stride, n, x.As<decltype(type)>(), addend, sums);
   });
 }
 

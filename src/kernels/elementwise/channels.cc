@@ -26,7 +26,7 @@ void NormalizeU8Plane(size_t n, const uint8_t* x, float scale, float shift,
   const V t = hn::Set(D(), shift);
   const auto normalize = [s, t](V v) HWY_ATTR { return hn::MulAdd(v, s, t); };
   WithFloatType(y.dtype(), [&](auto type) HWY_ATTR {
-    Map(n, normalize, DataOf<decltype(type)>(y), x);
+    Map(n, normalize, y.As<decltype(type)>(), x);
   });
 }
 
@@ -36,7 +36,7 @@ void AddBiasRow(size_t n, const ConstTensor& x, const float* bias,
   const auto add = [](V u, V v) HWY_ATTR { return hn::Add(u, v); };
   WithFloatType(y.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    Map(n, add, DataOf<T>(y), DataOf<T>(x), bias);
+    Map(n, add, y.As<T>(), x.As<T>(), bias);
   });
 }
 
@@ -46,7 +46,7 @@ void AddBiasPlane(size_t n, const ConstTensor& x, float bias, const Tensor& y) {
   const auto add = [b](V v) HWY_ATTR { return hn::Add(v, b); };
   WithFloatType(y.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    Map(n, add, DataOf<T>(y), DataOf<T>(x));
+    Map(n, add, y.As<T>(), x.As<T>());
   });
 }
 

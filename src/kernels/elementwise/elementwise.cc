@@ -32,7 +32,7 @@ void AddRange(size_t n, const ConstTensor& a, const ConstTensor& b,
   if (a.dtype() == y.dtype() && b.dtype() == y.dtype()) {
     WithFloatType(y.dtype(), [&](auto type) HWY_ATTR {
       using T = decltype(type);
-      Map(n, add, DataOf<T>(y), DataOf<T>(a), DataOf<T>(b));
+      Map(n, add, y.As<T>(), a.As<T>(), b.As<T>());
     });
     return;
   }
@@ -67,7 +67,7 @@ void ReluRange(size_t n, const ConstTensor& x, const Tensor& y) {
   WithFloatType(y.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
     Map(
-        n, [](V v) HWY_ATTR { return ReluOf(v); }, DataOf<T>(y), DataOf<T>(x));
+        n, [](V v) HWY_ATTR { return ReluOf(v); }, y.As<T>(), x.As<T>());
   });
 }
 
@@ -78,7 +78,7 @@ void ReluGradRange(size_t n, const ConstTensor& y, const ConstTensor& grad_y,
   };
   WithFloatType(y.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    Map(n, grad, DataOf<T>(grad_x), DataOf<T>(y), DataOf<T>(grad_y));
+    Map(n, grad, grad_x.As<T>(), y.As<T>(), grad_y.As<T>());
   });
 }
 
@@ -160,7 +160,7 @@ void ReluWithMaskRange(size_t n, const ConstTensor& x, const Tensor& y,
                        uint8_t* mask) {
   WithFloatType(y.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    ReluWithMaskOf(n, DataOf<T>(x), DataOf<T>(y), mask);
+    ReluWithMaskOf(n, x.As<T>(), y.As<T>(), mask);
   });
 }
 
@@ -232,7 +232,7 @@ void ReluGradFromMaskRange(size_t n, const uint8_t* mask,
                            const ConstTensor& grad_y, const Tensor& grad_x) {
   WithFloatType(grad_x.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    ReluGradFromMaskOf(n, mask, DataOf<T>(grad_y), DataOf<T>(grad_x));
+    ReluGradFromMaskOf(n, mask, grad_y.As<T>(), grad_x.As<T>());
   });
 }
 

@@ -62,7 +62,7 @@ HWY_INLINE bool AllFiniteOf(size_t n, const T* x) {
 bool AllFiniteRange(size_t n, const ConstTensor& x) {
   bool finite = true;
   WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
-    finite = AllFiniteOf(n, DataOf<decltype(type)>(x));
+    finite = AllFiniteOf(n, x.As<decltype(type)>());
   });
   return finite;
 }

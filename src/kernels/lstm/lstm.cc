@@ -46,16 +46,6 @@ HWY_INLINE void StoreSome(V v, T* p, size_t count) {
   }
 }
 
-template <typename T>
-HWY_INLINE const T* As(const ConstTensor& tensor) {
-  return static_cast<const T*>(tensor.data());
-}
-
-template <typename T>
-HWY_INLINE T* As(const Tensor& tensor) {
-  return static_cast<T*>(tensor.data());
-}
-
 // Highway's Exp and Tanh make numbers of a NaN; a diverged run must show.
 HWY_INLINE V KeepNan(V x, V y) { return hn::IfThenElse(hn::IsNaN(x), x, y); }
 
@@ -101,9 +91,11 @@ void CellRowOf(size_t hidden, size_t at, size_t n, const LstmCellRows& rows) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   const V offset = hn::Set(d, rows.in.forget_offset);
-  const T* z = As<T>(rows.in.z) + at;
-  const T* c_before = As<T>(rows.in.c_before);
-  T* gates = As<T>(rows.out.gates);
+  const T* z = rows.in.z.As<T>() + at;
+  const T* c_before = rows.in.c_before.As<T>();
+  T* gates = rows.out.gates.As<T>();
+  T* c_after = rows.out.c.As<T>() + at;
+  T* h = rows.out.h.As<T>() + at;
   const auto gate = [&](size_t which) HWY_ATTR {
     return gates == nullptr ? nullptr : gates + at + which * hidden;
   };
@@ -120,9 +112,8 @@ void CellRowOf(size_t hidden, size_t at, size_t n, const LstmCellRows& rows) {
     const V before = LoadOrZero(c_before, at + k, n - k);
     const V c = hn::MulAdd(hn::Load(d, f + k), before,
                            hn::Mul(hn::Load(d, i + k), hn::Load(d, g + k)));
-    StoreSome(c, As<T>(rows.out.c) + at + k, n - k);
-    StoreSome(hn::Mul(hn::Load(d, o + k), TanhOf(c)),
-              As<T>(rows.out.h) + at + k, n - k);
+    StoreSome(c, c_after + k, n - k);
+    StoreSome(hn::Mul(hn::Load(d, o + k), TanhOf(c)), h + k, n - k);
   }
 }
 
@@ -131,11 +122,15 @@ template <typename T>
 void CellGradRowOf(size_t hidden, size_t at, size_t n,
                    const LstmCellGradRows& rows) {
   const size_t lanes = hn::Lanes(D());
-  const T* c_before = As<T>(rows.in.c_before);
-  T* grad_c_before = As<T>(rows.out.grad_c_before);
+  const T* c_before = rows.in.c_before.As<T>();
+  const T* all_gates = rows.in.gates.As<T>();
+  const T* grad_h_in = rows.in.grad_h.As<T>();
+  const T* grad_c_in = rows.in.grad_c.As<T>();
+  T* all_grad_z = rows.out.grad_z.As<T>();
+  T* grad_c_before = rows.out.grad_c_before.As<T>();
   HWY_ALIGN float line[kLstmBlock];
   for (size_t k = 0; k < n; k += lanes) {
-    const T* gates = As<T>(rows.in.gates) + at + k;
+    const T* gates = all_gates + at + k;
     const V i = LoadSome(gates, n - k);
     const V f = LoadSome(gates + hidden, n - k);
     const V g = LoadSome(gates + 2 * hidden, n - k);
@@ -145,17 +140,17 @@ void CellGradRowOf(size_t hidden, size_t at, size_t n,
   }
   for (size_t k = at; k < at + n; k += lanes) {
     const size_t left = at + n - k;
-    const T* gates = As<T>(rows.in.gates) + k;
+    const T* gates = all_gates + k;
     const V i = LoadSome(gates, left);
     const V f = LoadSome(gates + hidden, left);
     const V g = LoadSome(gates + 2 * hidden, left);
     const V o = LoadSome(gates + 3 * hidden, left);
     const V before = LoadOrZero(c_before, k, left);
-    const V grad_h = LoadOrZero(As<T>(rows.in.grad_h), k, left);
+    const V grad_h = LoadOrZero(grad_h_in, k, left);
     const V squashed = hn::Load(D(), line + (k - at));
     const V grad = hn::MulAdd(hn::Mul(grad_h, o), OneMinusSquare(squashed),
-                              LoadOrZero(As<T>(rows.in.grad_c), k, left));
-    T* grad_z = As<T>(rows.out.grad_z) + k;
+                              LoadOrZero(grad_c_in, k, left));
+    T* grad_z = all_grad_z + k;
     StoreSome(hn::Mul(hn::Mul(grad, g), SigmoidSlope(i)), grad_z, left);
     StoreSome(hn::Mul(hn::Mul(grad, before), SigmoidSlope(f)), grad_z + hidden,
               left);

@@ -118,7 +118,7 @@ class Group {
     depth_ = columns ? kTileRows : 1;
     WithFloatType(p.a.dtype(), [&](auto type) HWY_ATTR {
       using T = decltype(type);
-      const auto* a = static_cast<const T*>(p.a.data());
+      const auto* a = p.a.As<T>();
       if (columns) {
         StageColumns(p, a, row, count, panel);
         return;
@@ -184,8 +184,7 @@ HWY_INLINE void LoadSums(const Product& p, const StagedBlock& block, size_t row,
                          size_t count, float* sums) {
   WithFloatType(p.addend.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    const auto* from = static_cast<const T*>(p.addend.data()) + row * p.cols +
-                       block.panels[0].first;
+    const auto* from = p.addend.As<T>() + row * p.cols + block.panels[0].first;
     for (size_t r = 0; r < count; ++r) {
       Convert(block.columns, from + r * p.cols, sums + r * block.sums_row);
     }
@@ -196,8 +195,7 @@ HWY_INLINE void StoreSums(const Product& p, const StagedBlock& block,
                           size_t row, size_t count, const float* sums) {
   WithFloatType(p.c.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    auto* to =
-        static_cast<T*>(p.c.data()) + row * p.cols + block.panels[0].first;
+    auto* to = p.c.As<T>() + row * p.cols + block.panels[0].first;
     for (size_t r = 0; r < count; ++r) {
       Convert(block.columns, sums + r * block.sums_row, to + r * p.cols);
     }

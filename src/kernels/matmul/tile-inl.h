@@ -121,7 +121,7 @@ void Pack(const Product& p, const Panel* panels, size_t count) {
   }
   WithFloatType(p.b.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    const auto* b = static_cast<const T*>(p.b.data());
+    const auto* b = p.b.As<T>();
     if (p.b_transposed) {
       for (size_t i = 0; i < count; ++i) {
         PackTransposed(panels[i],

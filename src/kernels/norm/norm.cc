@@ -28,8 +28,8 @@ void Train(const BatchNormShape& shape, int64_t images, float epsilon,
   WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
     const auto run = shape.pixels == 1 ? TrainRowsOf<T> : TrainPlanesOf<T>;
-    run(shape, images, epsilon, static_cast<const T*>(x.data()), gamma, beta,
-        static_cast<T*>(y.data()), mean, variance, begin, end);
+    run(shape, images, epsilon, x.As<T>(), gamma, beta, y.As<T>(), mean,
+        variance, begin, end);
   });
 }
 
@@ -40,8 +40,8 @@ void Apply(const BatchNormShape& shape, int64_t images, float epsilon,
   WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
     const auto run = shape.pixels == 1 ? ApplyRowsOf<T> : ApplyPlanesOf<T>;
-    run(shape, images, epsilon, static_cast<const T*>(x.data()), gamma, beta,
-        mean, variance, static_cast<T*>(y.data()), begin, end);
+    run(shape, images, epsilon, x.As<T>(), gamma, beta, mean, variance,
+        y.As<T>(), begin, end);
   });
 }
 
@@ -53,9 +53,8 @@ void Grad(const BatchNormShape& shape, int64_t images, float epsilon,
   WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
     const auto run = shape.pixels == 1 ? GradRowsOf<T> : GradPlanesOf<T>;
-    run(shape, images, epsilon, static_cast<const T*>(x.data()), gamma, mean,
-        variance, static_cast<const T*>(grad_y.data()),
-        static_cast<T*>(grad_x.data()), grad_gamma, grad_beta, accumulate,
+    run(shape, images, epsilon, x.As<T>(), gamma, mean, variance,
+        grad_y.As<T>(), grad_x.As<T>(), grad_gamma, grad_beta, accumulate,
         begin, end);
   });
 }

@@ -63,9 +63,9 @@ void GradRestPlane(const BatchNormShape& shape, double count,
       (!residual.is_there() || residual.dtype() == dtype)) {
     WithFloatType(dtype, [&](auto type) HWY_ATTR {
       using T = decltype(type);
-      GradRestOf(shape.pixels, rest, DataOf<T>(d) + at, DataOf<T>(x) + at,
-                 residual.is_there() ? DataOf<T>(residual) + at : nullptr,
-                 DataOf<T>(grad_x) + at);
+      GradRestOf(shape.pixels, rest, d.As<T>() + at, x.As<T>() + at,
+                 residual.is_there() ? residual.As<T>() + at : nullptr,
+                 grad_x.As<T>() + at);
     });
     return;
   }
@@ -111,8 +111,7 @@ void MomentsPlanes(const BatchNormShape& shape, int64_t images,
                    int64_t begin, int64_t end) {
   WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    MomentsPlanesOf(shape, images, static_cast<const T*>(x.data()), mean,
-                    variance, begin, end);
+    MomentsPlanesOf(shape, images, x.As<T>(), mean, variance, begin, end);
   });
 }
 

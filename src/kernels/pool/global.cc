@@ -90,8 +90,8 @@ void MeansOfPlanes(int64_t planes, int64_t pixels, const ConstTensor& x,
                    const Tensor& y) {
   WithFloatType(y.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    const T* from = DataOf<T>(x);
-    T* to = DataOf<T>(y);
+    const T* from = x.As<T>();
+    T* to = y.As<T>();
     WithSize(static_cast<size_t>(pixels), [&](auto size) HWY_ATTR {
       constexpr auto kFew = static_cast<int64_t>(kTogether);
       HWY_ALIGN float means[kTogether];
@@ -126,8 +126,8 @@ void SpreadOverPlanes(int64_t planes, int64_t pixels, const ConstTensor& values,
                       const Tensor& x) {
   WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    const T* from = DataOf<T>(values);
-    T* to = DataOf<T>(x);
+    const T* from = values.As<T>();
+    T* to = x.As<T>();
     const T* end = to + planes * pixels;
     for (int64_t p = 0; p < planes; ++p) {
       FillPlane(pixels, LoadOne(from + p) / static_cast<float>(pixels),

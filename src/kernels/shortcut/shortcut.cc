@@ -198,8 +198,7 @@ HWY_INLINE void WithBits(const ConstTensor& from, const Tensor& to,
     if constexpr (sizeof(type) == sizeof(float)) {
       run(from.f32(), to.f32());
     } else {
-      run(static_cast<const uint16_t*>(from.data()),
-          static_cast<uint16_t*>(to.data()));
+      run(from.halves(to.dtype()), to.halves(to.dtype()));
     }
   });
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "planner/lives.h"
 
 namespace thimble::planner {
 namespace {
@@ -73,27 +74,17 @@ class ChainFinder {
 
   // How many values, and bytes of them, are carried on past each position.
   void FindWidths() {
-    struct Change {
-      int values = 0;
-      int64_t bytes = 0;
-    };
-    std::vector<Change> change(forward_.size());
-    for (size_t p = 0; p < forward_.size(); ++p) {
+    LiveBytesOverTime values(forward_.size()), bytes(forward_.size());
+    for (uint32_t p = 0; p < forward_.size(); ++p) {
       for (ValueId v : OpAt(p).outputs) {
         if (!IsRecomputable(program_, v) || last_reader_[v.i] <= p) continue;
-        const auto bytes =
-            static_cast<int64_t>(program_.graph.value(v).spec.bytes());
-        change[p].values += 1;
-        change[p].bytes += bytes;
-        change[last_reader_[v.i]].values -= 1;
-        change[last_reader_[v.i]].bytes -= bytes;
+        const Interval carried{p, static_cast<uint32_t>(last_reader_[v.i])};
+        values.Add(carried, 1);
+        bytes.Add(carried, program_.graph.value(v).spec.bytes());
       }
     }
-    Change sum;
-    for (const Change& c : change) {
-      width_.push_back(sum.values += c.values);
-      bytes_.push_back(sum.bytes += c.bytes);
-    }
+    width_ = values.Sum();
+    bytes_ = bytes.Sum();
   }
 
   void CutLongPieces(std::vector<size_t>& cuts) const {
@@ -118,7 +109,7 @@ class ChainFinder {
   void AddNarrowest(size_t begin, size_t end,
                     std::vector<size_t>& positions) const {
     const auto at = [](size_t p) { return static_cast<std::ptrdiff_t>(p); };
-    const int64_t least =
+    const size_t least =
         *std::min_element(bytes_.begin() + at(begin), bytes_.begin() + at(end));
     for (size_t p = begin; p < end; ++p) {
       if (bytes_[p] == least) positions.push_back(p);
@@ -170,8 +161,8 @@ class ChainFinder {
   std::vector<OpId> forward_, backward_;
   std::vector<size_t> last_reader_;     // per value: position of the op, else 0
   std::vector<bool> read_by_backward_;  // per value
-  std::vector<int> width_;              // per position: values carried on
-  std::vector<int64_t> bytes_;          // likewise, their bytes
+  std::vector<size_t> width_;           // per position: values carried on
+  std::vector<size_t> bytes_;           // likewise, their bytes
   std::vector<size_t> stage_of_source_;
 };
 

@@ -5,7 +5,7 @@
 // What stands behind a cut can be computed again from that value, the inputs
 // and the parameters:
 //
-//   images ──► stem ──x1──► block ──x2──► block ──x3──► … ──logits──► loss
+//   feed ──► stem ──x1──► block ──x2──► block ──x3──► … ──output──► loss
 //
 // Where a long piece has no such point (recurrent networks carry a state of
 // several values), it is cut where the fewest bytes are carried on.

@@ -45,7 +45,7 @@ void DryRun::Mark(ValueId v, int32_t as) {
   marked_.push_back(v.i);
 }
 
-// State, images and statistics are there in any schedule, and so are the
+// State, feeds and statistics are there in any schedule, and so are the
 // gradients that several microbatches add to.
 bool DryRun::IsCounted(ValueId v) const {
   const Value& value = program_.graph.value(v);

@@ -98,9 +98,9 @@ void ScriptMeter::FindInstances() {
   std::fill(current_.begin(), current_.end(), kLasting);
   instances_.clear();
   touched_.clear();
-  const auto add = [&](ValueId v, uint32_t last) {
+  const auto add = [&](ValueId v, uint32_t time) {
     current_[v.i] = static_cast<uint32_t>(instances_.size());
-    instances_.push_back({bytes_[v.i], last});
+    instances_.push_back({bytes_[v.i], time, time});
   };
   for (ValueId v : values_.fed) add(v, 0);
   for (uint32_t t = 0; t < runs_.size(); ++t) {
@@ -125,54 +125,47 @@ void ScriptMeter::FindInstances() {
   }
 }
 
-// Bytes of outputs that are written over inputs.
-int64_t ScriptMeter::OverwrittenBytes(const OpRun& run, uint32_t time,
-                                      const uint32_t* inputs,
-                                      const uint32_t* outputs) const {
-  int64_t shared = 0;
-  ChooseOverwritten(
-      run.in_place,
-      [&](const InPlacePair& pair) {
-        const uint32_t in = inputs[pair.input];
-        return in != kLasting && instances_[in].last == time;
-      },
-      [&](const InPlacePair& pair) {
-        shared += instances_[outputs[pair.output]].bytes;
-      });
-  return shared;
-}
-
-int64_t ScriptMeter::MostLive() {
-  int64_t live = lasting_bytes_;
-  for (ValueId v : values_.fed) live += bytes_[v.i];
-  int64_t most = other_phases_;
-  const uint32_t* touched = touched_.data();
+// An output that is written over an input, which is read for the last time,
+// takes bytes of its own from the next run on.
+void ScriptMeter::ShareBytes() {
+  const uint32_t* inputs = touched_.data();
   for (uint32_t t = 0; t < runs_.size(); ++t) {
     const OpRun& run = *runs_[t];
-    const uint32_t* outputs = touched + run.inputs.size();
-    const uint32_t* end = outputs + run.outputs.size();
-    if (!run.is_view) {
-      for (const uint32_t* i = outputs; i < end; ++i) {
-        if (*i != kLasting) live += instances_[*i].bytes;
-      }
-    }
-    const int64_t shared = OverwrittenBytes(run, t, touched, outputs);
-    most = std::max(most, live - shared + run.scratch);
-    for (; touched < end; ++touched) {
-      if (*touched == kLasting || instances_[*touched].last != t) continue;
-      live -= instances_[*touched].bytes;
-      // It may be listed twice.
-      instances_[*touched].last = UINT32_MAX;
-    }
+    const uint32_t* outputs = inputs + run.inputs.size();
+    ChooseOverwritten(
+        run.in_place,
+        [&](const InPlacePair& pair) {
+          const uint32_t in = inputs[pair.input];
+          return in != kLasting && instances_[in].last == t;
+        },
+        [&](const InPlacePair& pair) {
+          instances_[outputs[pair.output]].first = t + 1;
+        });
+    inputs = outputs + run.outputs.size();
   }
-  return most;
+}
+
+size_t ScriptMeter::MostLive() {
+  const auto times = static_cast<uint32_t>(runs_.size());
+  live_.Reset(times);
+  live_.Add({0, times}, static_cast<size_t>(lasting_bytes_));
+  for (const Instance& instance : instances_) {
+    // What is read behind the last run lives to its end.
+    live_.Add({instance.first, std::min(instance.last + 1, times)},
+              static_cast<size_t>(instance.bytes));
+  }
+  for (uint32_t t = 0; t < times; ++t) {
+    live_.Add({t, t + 1}, static_cast<size_t>(runs_[t]->scratch));
+  }
+  return std::max(static_cast<size_t>(other_phases_), live_.Most());
 }
 
 ScriptCosts ScriptMeter::Measure(const Script& script) {
   FindRuns(script);
   FindInstances();
+  ShareBytes();
   ScriptCosts costs;
-  costs.most_live = static_cast<size_t>(MostLive());
+  costs.most_live = MostLive();
   for (const OpRun* run : runs_) costs.flops += run->flops;
   return costs;
 }

@@ -62,7 +62,8 @@ class ScriptMeter {
   // A value as one run of its op has made it, with all views of it.
   struct Instance {
     int64_t bytes;
-    uint32_t last;  // when it is read last
+    uint32_t first;  // when it first has bytes of its own
+    uint32_t last;   // when it is read last
   };
 
   OpRun MakeRun(const Program& program, const PlanOptions& options, OpId id,
@@ -71,10 +72,8 @@ class ScriptMeter {
 
   void FindRuns(const Script& script);
   void FindInstances();
-  int64_t MostLive();
-  int64_t OverwrittenBytes(const OpRun& run, uint32_t time,
-                           const uint32_t* inputs,
-                           const uint32_t* outputs) const;
+  void ShareBytes();
+  size_t MostLive();
 
   LastingValues values_;
   std::vector<OpRun> first_, again_;  // per op
@@ -88,6 +87,7 @@ class ScriptMeter {
   std::vector<const OpRun*> runs_;
   std::vector<Instance> instances_;
   std::vector<uint32_t> touched_;  // instances, per run inputs then outputs
+  LiveBytesOverTime live_{0};
 };
 
 }  // namespace thimble::planner

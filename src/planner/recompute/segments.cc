@@ -172,7 +172,7 @@ SegmentPlan CutForRevolve(const Chain& chain, size_t slots) {
   if (slots == 0) {
     while (LongestChain(slots + 1, kRepeats) < n) ++slots;
   }
-  // The chain's input, the images, is there anyway.
+  // What the chain is fed is there anyway.
   return {.root = CutBinomially(0, n, slots + 1)};
 }
 

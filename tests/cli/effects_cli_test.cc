@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Options that would have no effect are refused, with the reason, and what is
+// wrong with options is said before anything is planned.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "expect_cli.h"
+
+namespace thimble {
+namespace {
+
+// By `plan` and by `train`.
+void ExpectBothRefuse(const std::string& model, const Args& options,
+                      const std::string& says) {
+  ExpectRefused(Args{"plan", model} + options, 2, says);
+  ExpectRefused(Args{"train", model, "--data", "synthetic"} + options, 2, says);
+}
+
+TEST(Effects, OfAllowAreNoneWithoutABudget) {
+  for (const char* what : {"exact", "microbatch", "f16", "microbatch,bf16"}) {
+    ExpectBothRefuse("cnn", {"--allow", what},
+                     "--allow: says what --budget may change");
+  }
+}
+
+TEST(Effects, OfATargetClassAreNoneWhereNothingIsToBeChosen) {
+  const Args to_choose = {"--budget", "1GB", "--target-class", "generic"};
+  const char* says = "--target-class: decides between f16 and bf16";
+  ExpectBothRefuse("mlp", {"--target-class", "generic"}, says);
+  for (const char* what : {"microbatch", "f16", "bf16"}) {
+    ExpectBothRefuse("mlp", to_choose + Args{"--allow", what}, says);
+  }
+  const Args both = to_choose + Args{"--allow", "f16,bf16"};
+  ExpectBothRefuse("mlp", both + Args{"--precision", "f16"}, says);
+  EXPECT_EQ(RunCli(Args{"plan", "mlp"} + both).exit_code, 0);
+}
+
+TEST(Effects, OfTwoPassesAreNoneWhereNothingIsFused) {
+  ExpectBothRefuse("cnn", {"--fuse", "off", "--two-pass", "on"},
+                   "with --fuse off there are none");
+  for (const char* model : {"mlp", "lstm-1-8-28"}) {
+    ExpectBothRefuse(model, {"--two-pass", "on"},
+                     std::string(model) + " has none");
+  }
+  EXPECT_EQ(RunCli({"plan", "cnn", "--two-pass", "on"}).exit_code, 0);
+  for (const Args& off :
+       {Args{"plan", "mlp", "--two-pass", "off"},
+        Args{"plan", "cnn", "--two-pass", "off", "--fuse", "off"}}) {
+    EXPECT_EQ(RunCli(off).exit_code, 0);
+  }
+}
+
+TEST(Effects, OfMomentumsOptionsAreNoneWithoutIt) {
+  ExpectBothRefuse("mlp", {"--nesterov", "--momentum", "0"},
+                   "--nesterov: is a form of momentum");
+  for (const char* type : {"u8", "f16"}) {
+    ExpectBothRefuse("mlp", {"--optimizer-state", type, "--momentum", "0"},
+                     "--momentum 0 keeps nothing");
+  }
+  for (const Args& good :
+       {Args{"--momentum", "0"}, Args{"--momentum", "0", "--no-nesterov"},
+        Args{"--nesterov", "--optimizer-state", "u8"},
+        Args{"--optimizer", "adam", "--optimizer-state", "u8"}}) {
+    EXPECT_EQ(RunCli(Args{"plan", "mlp"} + good).exit_code, 0);
+  }
+}
+
+TEST(Effects, OfALossScaleAreNoneInF32) {
+  const Args train = {"train", "mlp",     "--data", "synthetic",   "--steps",
+                      "1",     "--batch", "10",     "--loss-scale"};
+  for (const char* rule : {"dynamic", "none", "1024"}) {
+    ExpectRefused(train + Args{rule}, 2,
+                  "--loss-scale: is for activations or gradients in 16 bits");
+    ExpectRefused(train + Args{rule, "--parameters", "f16", "--gradients",
+                               "f32", "--activations", "f32"},
+                  2, "--loss-scale: is for activations or gradients");
+  }
+  for (const Args& good :
+       {Args{"--precision", "f16"}, Args{"--activations", "bf16"},
+        Args{"--gradients", "f16"},
+        Args{"--budget", "1GB", "--allow", "f16"}}) {
+    EXPECT_EQ(RunCli(train + Args{"none"} + good).exit_code, 0);
+  }
+}
+
+TEST(Effects, OfADataDirAreNoneForDataWithoutFiles) {
+  const TestFolder folder;
+  const Args there = {"--data-dir", folder.path()};
+  for (const char* name : {"synthetic", "synthetic-cifar"}) {
+    const std::string says = "'" + std::string(name) + "' is computed";
+    ExpectRefused(Args{"plan", "mlp", "--data", name} + there, 2, says);
+    ExpectRefused(Args{"train", "mlp", "--data", name} + there, 2, says);
+    ExpectRefused(Args{"eval", "--from", folder.path(), "--data", name} + there,
+                  2, says);
+  }
+  ExpectRefused(Args{"plan", "mlp"} + there, 2, "--data-dir requires --data");
+  // Of a set that has files, it is where they are not.
+  ExpectRefused(Args{"plan", "mlp", "--data", "fashion-mnist"} + there, 1,
+                folder.path());
+}
+
+TEST(Effects, OfExplainAreNoneBesideJson) {
+  ExpectRefused({"plan", "mlp", "--json", "--explain"}, 2,
+                "--json excludes --explain");
+}
+
+// The budget could not be kept: planning would say so, with another code.
+TEST(Cli, SaysWhatIsWrongWithOptionsBeforeItPlans) {
+  const Args train = {"train", "cnn", "--data", "synthetic", "--budget", "1kB"};
+  ExpectRefused(train, 1, "smallest budget that works");
+  const std::pair<Args, const char*> cases[] = {
+      {{"--schedule", "up"}, "cosine"},
+      {{"--resume"}, "--resume needs --out"},
+      {{"--overwrite"}, "--overwrite needs --out"},
+      {{"--precision", "f16", "--loss-scale", "3"}, "a power of two"},
+      {{"--augment", "cutout"}, "none or crop-flip"},
+      {{"--batch", "100000"}, "smaller --batch"}};
+  for (const auto& [options, says] : cases) {
+    ExpectRefused(train + options, 2, says);
+  }
+}
+
+}  // namespace
+}  // namespace thimble
