@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "report/html_page.h"
+#include "report/json_object.h"
 #include "report/markup.h"
 #include "report/output_file.h"
 #include "report/page_writer.h"
@@ -25,27 +25,11 @@
 namespace thimble {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using report::Canvas;
 using report::PageWriter;
 using report::Percent;
 
 constexpr size_t kLargestAtPeak = 20;  // rows of the table of buffers
-
-// A string of a <script>, where nothing may look like a tag.
-std::string ScriptString(const std::string& text) {
-  const std::string json = Json(text).dump(-1, ' ', /*ensure_ascii=*/true,
-                                           Json::error_handler_t::replace);
-  std::string escaped;
-  for (const char c : json) {
-    if (c == '<' || c == '>' || c == '&') {
-      escaped += fmt::format("\\u{:04x}", static_cast<int>(c));
-    } else {
-      escaped += c;
-    }
-  }
-  return escaped;
-}
 
 double PercentAtPeak(const Plan& plan, size_t bytes) {
   return Percent(static_cast<double>(bytes),
@@ -81,14 +65,9 @@ void AddFigure(PageWriter& page, const char* term, std::string_view text) {
   page.Add("<div><dt>{}</dt><dd>{}</dd></div>\n", term, report::Escaped(text));
 }
 
-// The same figures as PlanJson, so that neither can tell another story.
+// The same figures as PlanJson.
 void AddFigures(PageWriter& page, const Plan& plan,
                 std::optional<uint64_t> budget) {
-  const Json json = Json::parse(PlanJson(plan, budget));
-  const auto text = [&](const char* key) {
-    return json[key].is_string() ? json[key].get<std::string>()
-                                 : json[key].dump();
-  };
   const double gap = Percent(static_cast<double>(plan.arena_bytes()),
                              static_cast<double>(plan.lower_bound())) -
                      100.0;
@@ -102,17 +81,18 @@ void AddFigures(PageWriter& page, const Plan& plan,
   if (budget.has_value()) {
     AddFigure(page, "budget",
               fmt::format("{} ({})", FormatBytes(*budget),
-                          json["fits"].get<bool>() ? "kept" : "exceeded"));
+                          report::Fits(plan, budget) ? "kept" : "exceeded"));
   }
-  AddFigure(page, "parameters", Grouped(json["parameters"].get<uint64_t>()));
+  AddFigure(page, "parameters",
+            Grouped(static_cast<uint64_t>(plan.graph().ParameterCount())));
   AddFigure(page, "batch, microbatch",
-            fmt::format("{}, {}", text("batch"), text("microbatch")));
-  AddFigure(page, "precision", text("precision"));
-  AddFigure(page, "checkpoint", text("checkpoint"));
-  AddFigure(page, "threads", text("threads"));
+            fmt::format("{}, {}", plan.batch(), plan.microbatch()));
+  AddFigure(page, "precision", plan.options().precision.ToString());
+  AddFigure(page, "checkpoint", plan.options().recompute);
+  AddFigure(page, "threads", std::to_string(plan.options().threads));
   AddFigure(page, "forward and backward", report::FlopsText(plan));
   AddFigure(page, "FLOPs over those without recomputation",
-            fmt::format("{:.3f}", json["flops"]["ratio"].get<double>()));
+            fmt::format("{:.3f}", report::FlopsRatio(plan)));
   AddFigure(
       page, "ops, buffers",
       fmt::format("{}, {}", plan.schedule().size(), plan.buffers().size()));
@@ -182,7 +162,8 @@ void AddData(PageWriter& page, const Plan& plan, const Canvas& canvas) {
   page.Add("],\"ops\":[");
   separator = "\n";
   for (const ScheduledOp& s : plan.schedule()) {
-    page.Add("{}{}", separator, ScriptString(plan.graph().op(s.op).name));
+    page.Add("{}{}", separator,
+             report::ScriptString(plan.graph().op(s.op).name));
     separator = ",\n";
   }
   page.Add("]}}</script>\n");

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "report/json_object.h"
 #include "thimble/report.h"
 #include "thimble/size.h"
 #include "thimble/text.h"
@@ -17,7 +17,7 @@
 namespace thimble {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using report::JsonObject;
 
 // The six shares of the contract. They add up to the lower bound.
 struct Shares {
@@ -69,49 +69,68 @@ std::string FormatFlops(double flops) {
   return fmt::format("{:.2f} {}", flops, unit);
 }
 
-Json JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
+JsonObject BytesOf(const Plan& plan) {
   const Shares shares = SharesOf(plan);
-  Json json;
-  json["model"] = plan.model();
-  json["parameters"] = plan.graph().ParameterCount();
-  json["batch"] = plan.batch();
-  json["microbatch"] = plan.microbatch();
-  const int64_t ghost_batch = plan.options().ghost_batch;
-  json["ghost_batch"] = ghost_batch > 0 ? Json(ghost_batch) : Json();
-  for (const auto& [name, value] : plan.build_options()) json[name] = value;
-  json["precision"] = plan.options().precision.ToString();
-  json["target_class"] = TargetClassName(plan.options().target_class);
-  json["nonzero"] = 1.0;
-  json["checkpoint"] = plan.options().recompute;
-  json["inplace"] = plan.options().inplace;
-  json["sharing"] = plan.options().sharing;
-  json["fuse"] = plan.options().fuse;
-  json["two_pass"] = plan.options().two_pass;
-  json["threads"] = plan.options().threads;
-  json["bytes"] = {{"arena", plan.arena_bytes()},
-                   {"lower_bound", plan.lower_bound()},
-                   {"model", shares.model},
-                   {"optimizer", shares.optimizer},
-                   {"activation", shares.activation},
-                   {"workspace", shares.workspace},
-                   {"input", shares.input},
-                   {"statistics", shares.statistics},
-                   {"beside_arena", BesideArenaBytes(plan)}};
-  json["paper_bytes"] = nullptr;
-  json["paper_flops_ratio"] = nullptr;
-  if (plan.paper().has_value()) {
-    const PaperBytes& bytes = plan.paper()->bytes;
-    json["paper_bytes"] = {{"model", bytes.model},
-                           {"optimizer", bytes.optimizer},
-                           {"activation", bytes.activation},
-                           {"total", bytes.total}};
-    json["paper_flops_ratio"] = plan.paper()->flops_ratio;
+  JsonObject bytes;
+  bytes.Add("arena", plan.arena_bytes());
+  bytes.Add("lower_bound", plan.lower_bound());
+  bytes.Add("model", shares.model);
+  bytes.Add("optimizer", shares.optimizer);
+  bytes.Add("activation", shares.activation);
+  bytes.Add("workspace", shares.workspace);
+  bytes.Add("input", shares.input);
+  bytes.Add("statistics", shares.statistics);
+  bytes.Add("beside_arena", BesideArenaBytes(plan));
+  return bytes;
+}
+
+void AddPaper(const Plan& plan, JsonObject& json) {
+  if (!plan.paper().has_value()) {
+    json.AddNull("paper_bytes");
+    json.AddNull("paper_flops_ratio");
+    return;
   }
-  json["flops"] = {{"step", plan.flops_step()},
-                   {"recompute", plan.flops_recompute()},
-                   {"ratio", report::FlopsRatio(plan)}};
-  json["peak_op"] = plan.peak_op().name;
-  json["fits"] = !budget.has_value() || plan.arena_bytes() <= *budget;
+  const PaperBytes& paper = plan.paper()->bytes;
+  JsonObject bytes;
+  bytes.Add("model", paper.model);
+  bytes.Add("optimizer", paper.optimizer);
+  bytes.Add("activation", paper.activation);
+  bytes.Add("total", paper.total);
+  json.Add("paper_bytes", bytes);
+  json.Add("paper_flops_ratio", plan.paper()->flops_ratio);
+}
+
+JsonObject JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
+  const PlanOptions& options = plan.options();
+  JsonObject json;
+  json.Add("model", plan.model());
+  json.Add("parameters", plan.graph().ParameterCount());
+  json.Add("batch", plan.batch());
+  json.Add("microbatch", plan.microbatch());
+  if (options.ghost_batch > 0) {
+    json.Add("ghost_batch", options.ghost_batch);
+  } else {
+    json.AddNull("ghost_batch");
+  }
+  for (const auto& [name, value] : plan.build_options()) json.Add(name, value);
+  json.Add("precision", options.precision.ToString());
+  json.Add("target_class", TargetClassName(options.target_class));
+  json.Add("nonzero", 1.0);
+  json.Add("checkpoint", options.recompute);
+  json.Add("inplace", options.inplace);
+  json.Add("sharing", options.sharing);
+  json.Add("fuse", options.fuse);
+  json.Add("two_pass", options.two_pass);
+  json.Add("threads", options.threads);
+  json.Add("bytes", BytesOf(plan));
+  AddPaper(plan, json);
+  JsonObject flops;
+  flops.Add("step", plan.flops_step());
+  flops.Add("recompute", plan.flops_recompute());
+  flops.Add("ratio", report::FlopsRatio(plan));
+  json.Add("flops", flops);
+  json.Add("peak_op", plan.peak_op().name);
+  json.Add("fits", report::Fits(plan, budget));
   return json;
 }
 
@@ -129,6 +148,10 @@ std::vector<const Buffer*> report::LiveAtPeak(const Plan& plan) {
   return live;
 }
 
+bool report::Fits(const Plan& plan, std::optional<uint64_t> budget) {
+  return !budget.has_value() || plan.arena_bytes() <= *budget;
+}
+
 double report::FlopsRatio(const Plan& plan) {
   const auto step = static_cast<double>(plan.flops_step());
   const auto recompute = static_cast<double>(plan.flops_recompute());
@@ -143,21 +166,24 @@ std::string report::FlopsText(const Plan& plan) {
 }
 
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget) {
-  return JsonOf(plan, budget).dump();
+  return JsonOf(plan, budget).Text();
 }
 
 std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget,
                      std::span<const TradeOff> trade_offs,
                      std::span<const std::string> options) {
   TH_CHECK(options.size() == trade_offs.size());
-  Json json = JsonOf(plan, budget);
-  json["trade_offs"] = Json::array();
+  std::string trades;
   for (size_t i = 0; i < trade_offs.size(); ++i) {
-    json["trade_offs"].push_back({{"arena", trade_offs[i].arena_bytes},
-                                  {"flops_step", trade_offs[i].flops_step},
-                                  {"options", options[i]}});
+    JsonObject trade;
+    trade.Add("arena", trade_offs[i].arena_bytes);
+    trade.Add("flops_step", trade_offs[i].flops_step);
+    trade.Add("options", options[i]);
+    trades += (i > 0 ? "," : "") + trade.Text();
   }
-  return json.dump();
+  JsonObject json = JsonOf(plan, budget);
+  json.AddRaw("trade_offs", "[" + trades + "]");
+  return json.Text();
 }
 
 std::string PlanTable(const Plan& plan) {

@@ -3,6 +3,8 @@
 // What several reports of a plan tell. Pure functions, safe from every thread.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,8 @@ namespace thimble::report {
 
 // The buffers that are live at the peak, largest first. They point into `plan`.
 std::vector<const Buffer*> LiveAtPeak(const Plan& plan);
+
+bool Fits(const Plan& plan, std::optional<uint64_t> budget);
 
 // FLOPs of a step over those with nothing computed twice.
 double FlopsRatio(const Plan& plan);

@@ -10,10 +10,10 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/check.h"
+#include "thimble/text.h"
 
 using namespace std::string_view_literals;
 
@@ -21,11 +21,8 @@ namespace thimble::train {
 namespace {
 
 // Text may hold anything: a folder's name is no UTF-8 in some cases.
-template <typename T>
-std::string JsonOf(const T& value) {
-  return nlohmann::json(value).dump(-1, ' ', false,
-                                    nlohmann::json::error_handler_t::replace);
-}
+std::string JsonOf(const std::string& text) { return JsonText(text); }
+std::string JsonOf(int64_t number) { return std::to_string(number); }
 
 // ",\"<prefix><name><suffix>\":"
 std::string Key(std::string_view prefix, std::string_view name,

@@ -264,11 +264,12 @@ HWY_INLINE void ForPieces(const BatchNormShape& shape, int64_t images,
   }
 }
 
-// Mean and variance of channels [first, last) that go together.
+// Mean and variance of channels [first, last) that go together. Compiled once,
+// not in each of its callers: it has a form for each size of planes.
 template <typename T>
-HWY_INLINE void MomentsOfChannels(const BatchNormShape& shape, int64_t images,
-                                  const T* x, float* mean, float* variance,
-                                  int64_t first, int64_t last) {
+HWY_NOINLINE void MomentsOfChannels(const BatchNormShape& shape, int64_t images,
+                                    const T* x, float* mean, float* variance,
+                                    int64_t first, int64_t last) {
   Moments moments;
   ForPieces(
       shape, images, first, [&](int64_t at, size_t n, int64_t next) HWY_ATTR {

@@ -33,6 +33,24 @@ void Train(const BatchNormShape& shape, int64_t images, float epsilon,
   });
 }
 
+template <typename T>
+void MomentsPlanesOf(const BatchNormShape& shape, int64_t images, const T* x,
+                     float* mean, float* variance, int64_t begin, int64_t end) {
+  ForChannelsTogether(
+      shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
+        MomentsOfChannels(shape, images, x, mean, variance, first, last);
+      });
+}
+
+void MomentsPlanes(const BatchNormShape& shape, int64_t images,
+                   const ConstTensor& x, float* mean, float* variance,
+                   int64_t begin, int64_t end) {
+  WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
+    using T = decltype(type);
+    MomentsPlanesOf(shape, images, x.As<T>(), mean, variance, begin, end);
+  });
+}
+
 void Apply(const BatchNormShape& shape, int64_t images, float epsilon,
            const ConstTensor& x, const float* gamma, const float* beta,
            const float* mean, const float* variance, const Tensor& y,
@@ -105,6 +123,16 @@ void BatchNormTrain(const BatchNormShape& shape, int64_t images, float epsilon,
   ForChannels(shape, context, [&](int64_t begin, int64_t end) {
     run(shape, images, epsilon, x, gamma, beta, y, mean, variance, begin, end);
   });
+}
+
+void BatchNormMoments(const BatchNormShape& shape, int64_t images,
+                      const ConstTensor& x, float* mean, float* variance,
+                      const KernelContext& context) {
+  const auto run = THIMBLE_DISPATCH(MomentsPlanes).Get();
+  context.pool->ParallelFor(shape.channels,
+                            [&](int64_t begin, int64_t end, int) {
+                              run(shape, images, x, mean, variance, begin, end);
+                            });
 }
 
 void BatchNormApply(const BatchNormShape& shape, int64_t images, float epsilon,

@@ -97,24 +97,6 @@ void GradRestPlanes(const BatchNormShape& shape, int64_t images,
   }
 }
 
-template <typename T>
-void MomentsPlanesOf(const BatchNormShape& shape, int64_t images, const T* x,
-                     float* mean, float* variance, int64_t begin, int64_t end) {
-  ForChannelsTogether(
-      shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
-        MomentsOfChannels(shape, images, x, mean, variance, first, last);
-      });
-}
-
-void MomentsPlanes(const BatchNormShape& shape, int64_t images,
-                   const ConstTensor& x, float* mean, float* variance,
-                   int64_t begin, int64_t end) {
-  WithFloatType(x.dtype(), [&](auto type) HWY_ATTR {
-    using T = decltype(type);
-    MomentsPlanesOf(shape, images, x.As<T>(), mean, variance, begin, end);
-  });
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace thimble::kernels
@@ -134,16 +116,6 @@ void BatchNormCoefficients(int64_t channels, float epsilon, const float* mean,
     shift[c] = k.shift;
     if (inv_std != nullptr) inv_std[c] = k.inv_std;
   }
-}
-
-void BatchNormMoments(const BatchNormShape& shape, int64_t images,
-                      const ConstTensor& x, float* mean, float* variance,
-                      const KernelContext& context) {
-  const auto run = THIMBLE_DISPATCH(MomentsPlanes).Get();
-  context.pool->ParallelFor(shape.channels,
-                            [&](int64_t begin, int64_t end, int) {
-                              run(shape, images, x, mean, variance, begin, end);
-                            });
 }
 
 void BatchNormGradRest(const BatchNormShape& shape, int64_t images,

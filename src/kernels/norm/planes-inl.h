@@ -61,17 +61,19 @@ HWY_INLINE void ForPlanes(const BatchNormShape& shape, int64_t images,
   });
 }
 
-// Channels [begin, end), at most kMost of them together.
-template <int64_t kMost, typename T>
-void ApplyPlanesTogether(const BatchNormShape& shape, int64_t images,
-                         float epsilon, const T* x, const float* gamma,
-                         const float* beta, const float* mean,
-                         const float* variance, T* y, int64_t begin,
-                         int64_t end) {
+// Channels [begin, end), at most `most` of them together. Compiled once, as
+// MomentsOfChannels. REQUIRES: most <= kMostApplied.
+constexpr int64_t kMostApplied = 64;
+template <typename T>
+HWY_NOINLINE void ApplyPlanesTogether(int64_t most, const BatchNormShape& shape,
+                                      int64_t images, float epsilon, const T* x,
+                                      const float* gamma, const float* beta,
+                                      const float* mean, const float* variance,
+                                      T* y, int64_t begin, int64_t end) {
   const D d;
-  for (int64_t first = begin; first < end; first += kMost) {
-    const int64_t last = HWY_MIN(end, first + kMost);
-    norm::Coefficients coefficients[kMost];
+  for (int64_t first = begin; first < end; first += most) {
+    const int64_t last = HWY_MIN(end, first + most);
+    norm::Coefficients coefficients[kMostApplied];
     for (int64_t c = first; c < last; ++c) {
       coefficients[c - first] = norm::CoefficientsOf(
           epsilon, mean[c], variance[c], gamma[c], beta[c]);
@@ -94,8 +96,8 @@ void ApplyPlanesOf(const BatchNormShape& shape, int64_t images, float epsilon,
                    const T* x, const float* gamma, const float* beta,
                    const float* mean, const float* variance, T* y,
                    int64_t begin, int64_t end) {
-  ApplyPlanesTogether<64>(shape, images, epsilon, x, gamma, beta, mean,
-                          variance, y, begin, end);
+  ApplyPlanesTogether(kMostApplied, shape, images, epsilon, x, gamma, beta,
+                      mean, variance, y, begin, end);
 }
 
 template <typename T>
@@ -105,9 +107,8 @@ void TrainPlanesOf(const BatchNormShape& shape, int64_t images, float epsilon,
   ForChannelsTogether(
       shape, begin, end, [&](int64_t first, int64_t last) HWY_ATTR {
         MomentsOfChannels(shape, images, x, mean, variance, first, last);
-        ApplyPlanesTogether<kMostChannels>(shape, images, epsilon, x, gamma,
-                                           beta, mean, variance, y, first,
-                                           last);
+        ApplyPlanesTogether(kMostChannels, shape, images, epsilon, x, gamma,
+                            beta, mean, variance, y, first, last);
       });
 }
 
