@@ -12,39 +12,36 @@ namespace {
 
 using dot::DirectPass;
 using dot::DirectTap;
+using dot::DirectTarget;
 
-// One channel pair's rows, all planes of them. `line` holds a source row.
-void LoadPair(const DirectPass& pass, const Conv2dInput& input, int64_t plane,
-              int64_t pair, int64_t first_row, int64_t rows, uint32_t* line,
-              uint32_t* tile) {
+// The list's positions of one pair, `rows` and what taps reach behind them.
+THIMBLE_DOT_INLINE void LoadPair(const DirectPass& pass,
+                                 const Conv2dInput& input,
+                                 const dot::PieceList& list, int64_t image,
+                                 int64_t pair, int64_t rows, uint32_t* to) {
   const dot::Planes& planes = pass.planes;
   const int64_t pixels = planes.src_height * planes.src_width;
   const SourceRow low(input, 2 * pair);
-  const SourceRow high(input, 2 * pair + 1);
   const bool whole = 2 * pair + 1 < pass.channels;
-  for (int64_t a = 0; a < planes.count_h; ++a) {
-    for (int64_t i = 0; i < rows + planes.halo; ++i) {
-      const int64_t row = planes.step * (first_row + i) + a - planes.pad_h;
-      const bool is_there = row >= 0 && row < planes.src_height;
-      if (is_there) {
-        const int64_t at = plane * pixels + row * planes.src_width;
-        ReadPairs(planes, low, high, at, whole ? at + pixels : -1, line);
-      }
-      for (int64_t b = 0; b < planes.count_w; ++b) {
-        uint32_t* to =
-            tile + (a * planes.count_w + b) * planes.plane() + i * planes.cols;
-        const uint32_t* from = LineOf(planes, b, line);
-        for (int64_t j = 0; j < planes.cols; j += kLanes) {
-          StoreFirstWords(is_there ? LoadWords(from + j) : ZeroWords(), to + j,
-                          static_cast<size_t>(planes.cols - j));
-        }
-      }
+  const SourceRow high(input, 2 * pair + (whole ? 1 : 0));
+  const uint16_t* low_at =
+      low.data + (image * pass.channels + 2 * pair) * pixels;
+  const uint16_t* high_at = whole ? low_at + pixels : nullptr;
+  for (int64_t plane = list.first; plane < list.first + list.count; ++plane) {
+    const int64_t a = plane >= planes.count_w ? 1 : 0;
+    const int64_t count =
+        HWY_MIN((rows + planes.halo_of(a)) * planes.cols - list.begin,
+                list.vectors * kLanes);
+    uint32_t* plane_to =
+        to + planes.plane_at(a, plane - a * planes.count_w) + list.begin;
+    if (planes.step == 1) {
+      LoadPairs<1>(list, plane, low, low_at, high, high_at, count, plane_to);
+    } else {
+      LoadPairs<2>(list, plane, low, low_at, high, high_at, count, plane_to);
     }
   }
 }
 
-// kO outputs by kV vectors of positions, which begin at[v] words from the
-// tile's start. Their sums go to sums[o * stride + to[v]].
 struct DirectSum {
   const DirectTap* taps;
   int64_t tap_count;
@@ -54,18 +51,70 @@ struct DirectSum {
   int64_t output_weights;
 };
 
+// Vectors of positions: where they begin in the tile, where their results go,
+// from output 0 on, and how many of their positions there are.
+template <int kV>
+struct DirectVectors {
+  int64_t at[kV];
+  int64_t to[kV];
+  int64_t left[kV];
+  bool whole;  // all lanes are there, and results are neighbours
+};
+
+// The results of kO outputs, of which `outputs` are there.
+template <int kO, int kV>
+THIMBLE_DOT_INLINE void StoreDirectTile(const Floats (&acc)[kO][kV],
+                                        const DirectVectors<kV>& vectors,
+                                        const DirectTarget& target,
+                                        int64_t output, int64_t outputs) {
+  if (target.sums != nullptr) {
+    float* sums = target.sums + output * target.output;
+    THIMBLE_DOT_UNROLL
+    for (int i = 0; i < kO * kV; ++i) {
+      Store(acc[i / kV][i % kV],
+            sums + i / kV * target.output + vectors.to[i % kV]);
+    }
+    return;
+  }
+  uint16_t* to = target.to + output * target.output;
+  if constexpr (kV % 2 == 0) {
+    if (vectors.whole) {
+      to += vectors.to[0];
+      THIMBLE_DOT_UNROLL
+      for (int o = 0; o < kO; ++o, to += target.output) {
+        if (o >= outputs) return;
+        THIMBLE_DOT_UNROLL
+        for (int v = 0; v < kV; v += 2) {
+          Store(Round(acc[o][v], acc[o][v + 1]), to + v * kLanes);
+        }
+      }
+      return;
+    }
+  }
+  THIMBLE_DOT_UNROLL
+  for (int i = 0; i < kO * kV; ++i) {
+    if (i / kV >= outputs) return;
+    StoreFirstHalves(acc[i / kV][i % kV],
+                     to + i / kV * target.output + vectors.to[i % kV],
+                     static_cast<size_t>(vectors.left[i % kV]));
+  }
+}
+
+// kO outputs from `output` on by kV vectors.
 template <int kO, int kV>
 void SumDirectTile(const DirectSum& sum, const uint32_t* tile,
-                   const uint32_t* weights, const int64_t* at,
-                   const int64_t* to, float* sums, int64_t stride) {
+                   const uint32_t* weights, const DirectVectors<kV>& vectors,
+                   const DirectTarget& target, int64_t output,
+                   int64_t outputs) {
   const DirectTap* const taps = sum.taps;
   const DirectTap* const end = taps + sum.tap_count;
   const int64_t output_weights = sum.output_weights;
+  weights += output * output_weights;
   int64_t from[kV];
   Floats acc[kO][kV];
   THIMBLE_DOT_UNROLL
   for (int v = 0; v < kV; ++v) {
-    from[v] = at[v];
+    from[v] = vectors.at[v];
     THIMBLE_DOT_UNROLL
     for (int o = 0; o < kO; ++o) acc[o][v] = ZeroFloats();
   }
@@ -86,13 +135,10 @@ void SumDirectTile(const DirectSum& sum, const uint32_t* tile,
     tile += sum.pair_words;
     weights += sum.pair_weights;
   }
-  THIMBLE_DOT_UNROLL
-  for (int o = 0; o < kO; ++o) {
-    THIMBLE_DOT_UNROLL
-    for (int v = 0; v < kV; ++v) Store(acc[o][v], sums + o * stride + to[v]);
-  }
+  StoreDirectTile(acc, vectors, target, output, outputs - output);
 }
 
+// Sixteen sums, four vectors and a broadcast.
 #if THIMBLE_DOT_IS_AVX2
 constexpr int kSumOutputs = 2;
 constexpr int kSumVectors = 1;
@@ -108,16 +154,17 @@ static_assert(dot::kTileOutputs % kSumOutputs == 0);
 // `image` on.
 void LoadDirectTile(const DirectPass& pass, const Conv2dInput& input,
                     int64_t image, int64_t images, int64_t first_row,
-                    int64_t rows, uint32_t* line, uint32_t* tile) {
-  std::memset(line, 0,
-              static_cast<size_t>(pass.line_words()) * sizeof(uint32_t));
-  const int64_t words = pass.planes.count() * pass.planes.plane();
-  for (int64_t i = 0; i < images; ++i) {
-    for (int64_t p = 0; p < pass.pairs(); ++p) {
-      LoadPair(pass, input, (image + i) * pass.channels + 2 * p, p, first_row,
-               rows, line, tile + i * pass.image_words() + p * words);
-    }
-  }
+                    int64_t rows, uint32_t* tile) {
+  const int64_t words = pass.pair_words();
+  dot::ForPieceLists(pass.planes, first_row, rows,
+                     [&](const dot::PieceList& list) {
+                       for (int64_t i = 0; i < images; ++i) {
+                         for (int64_t p = 0; p < pass.pairs(); ++p) {
+                           LoadPair(pass, input, list, image + i, p, rows,
+                                    tile + i * pass.image_words() + p * words);
+                         }
+                       }
+                     });
 }
 
 // Weights of outputs [first, first + outputs), and zeros for as many as a
@@ -141,6 +188,7 @@ void PackDirectWeights(const DirectPass& pass, const uint16_t* weights,
     }
     return;
   }
+  const PairOrder joined(static_cast<size_t>(taps));
   for (int64_t o = 0; o < outputs; ++o) {
     const uint16_t* from = weights + (first + o) * pass.channels * taps;
     uint32_t* words = to + o * row;
@@ -149,6 +197,15 @@ void PackDirectWeights(const DirectPass& pass, const uint16_t* weights,
         Store(LoadFirstPairs(from + 2 * p,
                              static_cast<size_t>(pass.channels - 2 * p)),
               words + p);
+      }
+      continue;
+    }
+    if (taps <= kLanes) {
+      for (int64_t p = 0; p < pass.pairs(); ++p, words += taps) {
+        const int64_t left = (pass.channels - 2 * p) * taps;
+        Store(LoadJoined(joined, from + 2 * p * taps,
+                         static_cast<size_t>(HWY_MIN(left, 2 * taps))),
+              words);
       }
       continue;
     }
@@ -166,35 +223,58 @@ void PackDirectWeights(const DirectPass& pass, const uint16_t* weights,
               static_cast<size_t>((all - outputs) * row) * sizeof(uint32_t));
 }
 
-// The sums of one phase, as [output][vector], for `outputs` outputs (or as many
-// more as a register tile has).
+// One phase of `outputs` outputs. Where only sums are wanted, there may be as
+// many more of them as a register tile has.
 void SumDirect(const DirectPass& pass, const DirectTap* taps, int64_t tap_count,
                int64_t images, int64_t rows, int64_t outputs,
-               const uint32_t* tile, const uint32_t* weights, float* sums) {
+               const uint32_t* tile, const uint32_t* weights,
+               const DirectTarget& target) {
   const int64_t all = conv::RoundUp(outputs, dot::kTileOutputs);
   DirectSum sum;
   sum.taps = taps;
   sum.tap_count = tap_count;
   sum.pairs = pass.pairs();
-  sum.pair_words = pass.planes.count() * pass.planes.plane();
+  sum.pair_words = pass.pair_words();
   sum.pair_weights = pass.forward ? pass.taps() : all * pass.taps();
   sum.output_weights = pass.forward ? pass.pairs() * pass.taps() : pass.taps();
-  const int64_t per_image = pass.image_vectors(rows);
-  const int64_t vectors = images * per_image;
-  const int64_t stride = vectors * kLanes;
+  const int64_t positions = rows * pass.planes.cols;
+  const int64_t vectors = images * pass.image_vectors(rows);
+  int64_t image = 0, position = 0;
   for (int64_t first = 0; first < vectors; first += kSumVectors) {
-    int64_t at[kSumVectors], to[kSumVectors];
+    DirectVectors<kSumVectors> at;
+    at.whole = position + kSumVectors * kLanes <= positions;
     for (int v = 0; v < kSumVectors; ++v) {
-      // The last vectors are made twice rather than by another loop.
-      const int64_t vector = HWY_MIN(first + v, vectors - 1);
-      at[v] =
-          vector / per_image * pass.image_words() + vector % per_image * kLanes;
-      to[v] = vector * kLanes;
+      // The last vector is made several times rather than by another loop.
+      at.at[v] = image * pass.image_words() + position;
+      at.to[v] = image * target.image + position;
+      at.left[v] = positions - position;
+      if (first + v + 1 >= vectors) continue;
+      position += kLanes;
+      if (position < positions) continue;
+      position = 0;
+      ++image;
     }
     for (int64_t o = 0; o < all; o += kSumOutputs) {
-      SumDirectTile<kSumOutputs, kSumVectors>(
-          sum, tile, weights + o * sum.output_weights, at, to,
-          sums + o * stride, stride);
+      SumDirectTile<kSumOutputs, kSumVectors>(sum, tile, weights, at, target, o,
+                                              outputs);
+    }
+  }
+}
+
+// Every other one of `rows` rows of one output, from positions of both parities
+// of columns; what is null is zeros.
+void StoreJoinedRows(const DirectPass& pass, const float* even,
+                     const float* odd, int64_t rows, uint16_t* to) {
+  const int64_t cols = pass.planes.cols;
+  for (int64_t r = 0; r < rows; r += 2, to += 2 * pass.out_width) {
+    const int64_t first = r / 2 * cols;
+    for (int64_t j = 0; j < cols; j += kLanes) {
+      const Floats low =
+          even == nullptr ? ZeroFloats() : LoadFloats(even + first + j);
+      const Floats high =
+          odd == nullptr ? ZeroFloats() : LoadFloats(odd + first + j);
+      StoreFirstPairs(Zip(low, high), to + 2 * j,
+                      static_cast<size_t>(pass.out_width - 2 * j));
     }
   }
 }
@@ -203,7 +283,8 @@ void SumDirect(const DirectPass& pass, const DirectTap* taps, int64_t tap_count,
 // past.
 void InterleaveRow(const float* even, const float* odd, int64_t n, float* row) {
   for (int64_t i = 0; i < n; i += kLanes) {
-    Interleave(LoadFloats(even + i), LoadFloats(odd + i), row + 2 * i);
+    StoreInterleaved(LoadFloats(even + i), LoadFloats(odd + i), row + 2 * i,
+                     row + 2 * i + kLanes);
   }
 }
 

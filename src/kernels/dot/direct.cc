@@ -23,6 +23,7 @@ struct DirectBuild {
   decltype(&dot_native::PackDirectWeights) pack_weights;
   decltype(&dot_native::SumDirect) sum;
   decltype(&dot_native::InterleaveRow) interleave_row;
+  decltype(&dot_native::StoreJoinedRows) store_joined_rows;
 };
 
 // What does not change during a call.
@@ -40,15 +41,13 @@ struct DirectCall {
 struct DirectWork {
   DirectWork(const DirectPass& pass, uint32_t* scratch)
       : taps(reinterpret_cast<DirectTap*>(scratch)),
-        line(scratch + pass.tap_words()),
-        tile(line + pass.line_words()),
+        tile(scratch + pass.tap_words()),
         weights(tile + pass.tile_words()),
         sums(reinterpret_cast<float*>(weights + pass.weight_words())),
         row(sums + pass.sum_words()),
         partials(reinterpret_cast<conv::Partial*>(row + pass.row_words())) {}
 
   DirectTap* taps;
-  uint32_t* line;
   uint32_t* tile;
   uint32_t* weights;
   float* sums;  // [phase][output of the block][image][position]
@@ -102,18 +101,80 @@ void WriteOutputs(const DirectCall& call, const DirectWork& work, int64_t first,
   }
 }
 
-void SumOutputs(const DirectCall& call, const DirectWork& work, int64_t first,
+// The element of the result at which a channel's rows of the tile begin.
+int64_t ResultAt(const DirectPass& pass, const DirectWork& work, int64_t image,
+                 int64_t output) {
+  const int64_t plane = image * pass.outputs + output;
+  return (plane * pass.out_height + pass.phases * work.first_row) *
+         pass.out_width;
+}
+
+// Sums of outputs [first, first + outputs), all phases of them.
+void SumPhases(const DirectCall& call, const DirectWork& work,
+               int64_t outputs) {
+  const DirectPass& pass = call.pass;
+  const int64_t per_image = pass.image_vectors(work.rows) * kVector;
+  const int64_t stride = work.images * per_image;
+  for (int64_t phase = 0; phase < pass.phases * pass.phases; ++phase) {
+    const int64_t taps =
+        ListTaps(pass, phase / pass.phases, phase % pass.phases, work.taps);
+    call.build.sum(
+        pass, work.taps, taps, work.images, work.rows, outputs, work.tile,
+        work.weights,
+        {work.sums + phase * pass.block * stride, nullptr, stride, per_image});
+  }
+}
+
+// Rows of parity `a` of plain results.
+void StoreParity(const DirectCall& call, const DirectWork& work, int64_t a,
+                 int64_t first, int64_t outputs) {
+  const DirectPass& pass = call.pass;
+  const int64_t per_image = pass.image_vectors(work.rows) * kVector;
+  const int64_t stride = work.images * per_image;
+  const float* columns[2];
+  for (int64_t b = 0; b < 2; ++b) {
+    columns[b] = nullptr;  // no tap meets them
+    const int64_t taps = ListTaps(pass, a, b, work.taps);
+    if (taps == 0) continue;
+    float* sums = work.sums + b * pass.block * stride;
+    call.build.sum(pass, work.taps, taps, work.images, work.rows, outputs,
+                   work.tile, work.weights, {sums, nullptr, stride, per_image});
+    columns[b] = sums;
+  }
+  const int64_t rows =
+      std::min(2 * work.rows, pass.out_height - 2 * work.first_row) - a;
+  for (int64_t i = 0; i < outputs * work.images; ++i) {
+    const int64_t output = i / work.images, image = i % work.images;
+    const int64_t at = output * stride + image * per_image;
+    call.build.store_joined_rows(
+        pass, columns[0] == nullptr ? nullptr : columns[0] + at,
+        columns[1] == nullptr ? nullptr : columns[1] + at, rows,
+        call.sink.to.halves(DType::kBF16) +
+            ResultAt(pass, work, work.image + image, first + output) +
+            a * pass.out_width);
+  }
+}
+
+// Outputs [first, first + outputs) of the tile.
+void RunOutputs(const DirectCall& call, const DirectWork& work, int64_t first,
                 int64_t outputs) {
   const DirectPass& pass = call.pass;
   const FlushDenormals flush;
   call.build.pack_weights(pass, call.weights, first, outputs, work.weights);
-  const int64_t stride = work.images * pass.image_vectors(work.rows) * kVector;
-  for (int64_t phase = 0; phase < pass.phases * pass.phases; ++phase) {
-    const int64_t taps =
-        ListTaps(pass, phase / pass.phases, phase % pass.phases, work.taps);
+  if (!pass.plain) {
+    SumPhases(call, work, outputs);
+  } else if (pass.phases == 1) {
+    const int64_t pixels = pass.out_height * pass.out_width;
+    const int64_t taps = ListTaps(pass, 0, 0, work.taps);
     call.build.sum(pass, work.taps, taps, work.images, work.rows, outputs,
                    work.tile, work.weights,
-                   work.sums + phase * pass.block * stride);
+                   {nullptr,
+                    call.sink.to.halves(DType::kBF16) +
+                        ResultAt(pass, work, work.image, first),
+                    pixels, pass.outputs * pixels});
+  } else {
+    StoreParity(call, work, 0, first, outputs);
+    StoreParity(call, work, 1, first, outputs);
   }
 }
 
@@ -147,7 +208,7 @@ void LoadTile(const DirectCall& call, const DirectUnits& units, int64_t unit,
       std::min(pass.planes.block_rows, pass.planes.rows - work.first_row);
   const FlushDenormals flush;
   call.build.load_tile(pass, call.input, work.image, work.images,
-                       work.first_row, work.rows, work.line, work.tile);
+                       work.first_row, work.rows, work.tile);
 }
 
 // Units [first, last), which are whole chunks where the sink reduces.
@@ -163,8 +224,9 @@ void RunUnits(const DirectCall& call, const DirectUnits& units, int64_t first,
     }
     const int64_t output = unit % units.blocks * pass.block;
     const int64_t outputs = std::min(pass.block, pass.outputs - output);
-    SumOutputs(call, work, output, outputs);
-    WriteOutputs(call, work, output, outputs);
+    RunOutputs(call, work, output, outputs);
+    // Denormals of other tensors are as they are from here on.
+    if (!pass.plain) WriteOutputs(call, work, output, outputs);
     if (call.sink.reducing() &&
         (unit + 1 == units.count || (unit + 1) % units.chunk_units == 0)) {
       conv::KeepPartials(
@@ -178,7 +240,8 @@ DirectBuild ActiveBuild() {
   return {THIMBLE_DOT_TABLE(LoadDirectTile).Get(),
           THIMBLE_DOT_TABLE(PackDirectWeights).Get(),
           THIMBLE_DOT_TABLE(SumDirect).Get(),
-          THIMBLE_DOT_TABLE(InterleaveRow).Get()};
+          THIMBLE_DOT_TABLE(InterleaveRow).Get(),
+          THIMBLE_DOT_TABLE(StoreJoinedRows).Get()};
 }
 
 }  // namespace
@@ -193,6 +256,7 @@ bool RunDirect(const Conv2dShape& shape, bool forward, size_t bytes,
     return false;
   }
   DirectPass pass;
+  pass.plain = !sink.residual.is_there() && !sink.x.is_there() && !sink.moments;
   if (!MakeDirectPass(shape, forward, bytes, pass)) return false;
   const DirectCall call{pass,  ActiveBuild(),
                         input, weights.halves(DType::kBF16),

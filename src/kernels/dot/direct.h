@@ -33,10 +33,12 @@ inline constexpr int64_t kTileOutputs = 4;  // of a register tile
 inline constexpr int64_t kTileVectors = 4;  // of positions, in a register tile
 inline constexpr int64_t kGoodVectors = 8;  // that a tile should have
 inline constexpr int64_t kMostImages = 4;   // of a tile
+inline constexpr size_t kCachedBytes = size_t{24} * 1024;
 
 struct DirectPass {
   Conv2dShape shape;
   bool forward = true;
+  bool plain = false;  // results are stored as they are, and nothing else
   Planes planes;
   int64_t channels = 0;  // summed over
   int64_t outputs = 0;
@@ -53,15 +55,16 @@ struct DirectPass {
     return conv::CeilDiv(rows * planes.cols, kVector);
   }
   int64_t vectors() const { return images * image_vectors(planes.block_rows); }
-  int64_t image_words() const {
-    return pairs() * planes.count() * planes.plane();
+  // A line more where pairs would meet in few sets of the first-level cache.
+  int64_t pair_words() const {
+    return planes.words() + (planes.words() % 256 == 0 ? kVector : 0);
   }
+  int64_t image_words() const { return pairs() * pair_words(); }
 
-  // A thread's scratch, in words: taps, lines of a source row, tile, weights of
-  // a block of outputs, sums of it, phases of one output side by side, sums
-  // over images.
+  // A thread's scratch, in words: taps, tile, weights of a block of outputs,
+  // sums of it, phases of one output side by side, sums over images. What is
+  // plain is made of phases at most.
   int64_t tap_words() const { return conv::RoundUp(2 * taps(), kVector); }
-  int64_t line_words() const { return planes.step * planes.line(); }
   int64_t tile_words() const {
     return conv::RoundUp(images * image_words(), kVector) + kVector;
   }
@@ -69,18 +72,21 @@ struct DirectPass {
     return conv::RoundUp(block * pairs() * taps(), kVector) + kVector;
   }
   int64_t sum_words() const {
-    return phases * phases * block * vectors() * kVector;
+    if (plain && phases == 1) return 0;
+    return (plain ? phases : phases * phases) * block * vectors() * kVector;
   }
   int64_t row_words() const {
-    if (phases == 1) return 0;
+    if (plain || phases == 1) return 0;
     return conv::RoundUp(4 * planes.block_rows * planes.cols, kVector) +
            2 * kVector;
   }
+  int64_t partial_words() const {
+    return plain ? 0 : conv::PartialFloats(outputs);
+  }
   size_t Bytes() const {
     return sizeof(uint32_t) *
-           static_cast<size_t>(tap_words() + line_words() + tile_words() +
-                               weight_words() + sum_words() + row_words() +
-                               conv::PartialFloats(outputs));
+           static_cast<size_t>(tap_words() + tile_words() + weight_words() +
+                               sum_words() + row_words() + partial_words());
   }
 };
 
@@ -93,6 +99,7 @@ inline bool SetTiles(size_t bytes, DirectPass& pass) {
     return conv::RoundUp(pass.image_vectors(rows), kTileVectors);
   };
   int64_t least = 0, best = 0;
+  pass.images = 1;
   for (int64_t rows = planes.rows; rows >= 1; --rows) {
     planes.block_rows = rows;
     if (pass.Bytes() > bytes) continue;
@@ -106,11 +113,25 @@ inline bool SetTiles(size_t bytes, DirectPass& pass) {
   planes.block_rows = best;
   const int64_t chunk = conv::ChunkImages(pass.out_height * pass.out_width);
   while (best == planes.rows && pass.vectors() < kGoodVectors &&
-         pass.images < kMostImages && chunk % (2 * pass.images) == 0) {
+         pass.images < kMostImages &&
+         (pass.plain || chunk % (2 * pass.images) == 0)) {
     pass.images *= 2;
     if (pass.Bytes() <= bytes) continue;
     pass.images /= 2;
     break;
+  }
+  return true;
+}
+
+// The block of outputs with the larger tiles: weights are packed for each.
+inline bool SetBlock(size_t bytes, DirectPass& pass) {
+  pass.block = kTileOutputs;
+  if (!SetTiles(bytes, pass)) return false;
+  if (pass.outputs <= kTileOutputs) return true;
+  DirectPass larger = pass;
+  larger.block = 2 * kTileOutputs;
+  if (SetTiles(bytes, larger) && larger.vectors() >= pass.vectors()) {
+    pass = larger;
   }
   return true;
 }
@@ -161,14 +182,25 @@ inline bool MakeDirectPass(const Conv2dShape& s, bool forward, size_t bytes,
     pass.out_width = s.in_width;
     pass.phases = s.stride;
   }
-  pass.block = std::min((pass.phases == 1 ? 2 : 1) * kTileOutputs,
-                        conv::RoundUp(pass.outputs, kTileOutputs));
-  return SetTiles(bytes, pass);
+  // Packing weights of one tap is cheap: a tile in the first-level cache is
+  // worth more than a large one.
+  return (forward && pass.taps() == 1 &&
+          SetBlock(std::min(bytes, kCachedBytes), pass)) ||
+         SetBlock(bytes, pass);
 }
 
 struct DirectTap {
   int32_t offset;  // from a position to what the tap reads, in its pair
   int32_t weight;  // index among the kernel_h * kernel_w weights of a pair
+};
+
+// Where the results of a block of outputs go, positions of one image one after
+// the other: f32 sums, or the tensor in bf16.
+struct DirectTarget {
+  float* sums;
+  uint16_t* to;    // where there are no sums
+  int64_t output;  // elements from one output to the next
+  int64_t image;   // and from one image
 };
 
 // Writes the taps of phase (a, b) and returns how many they are.
@@ -187,7 +219,7 @@ inline int64_t ListTaps(const DirectPass& pass, int64_t a, int64_t b,
       } else {
         const int64_t row = (a + s.padding - kh) / s.stride + planes.pad_h;
         const int64_t col = (b + s.padding - kw) / s.stride + planes.pad_w;
-        offset = col * planes.plane() + row * planes.cols;
+        offset = planes.plane_at(0, col) + row * planes.cols;
       }
       taps[count++] = {static_cast<int32_t>(offset),
                        static_cast<int32_t>(kh * s.kernel_w + kw)};

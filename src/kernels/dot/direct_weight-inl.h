@@ -11,44 +11,28 @@ namespace {
 
 using dot::DirectWeightPass;
 
-// Rows are short, so this beats a call of memcpy.
-THIMBLE_DOT_INLINE void CopyHalves(const uint16_t* from, int64_t n,
-                                   uint16_t* to) {
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) std::memcpy(to + i, from + i, 32);
-  for (; i + 4 <= n; i += 4) std::memcpy(to + i, from + i, 8);
-  for (; i < n; ++i) to[i] = from[i];
-}
-
-// Rows of one channel, all planes of them. `line` holds a source row.
-void LoadChannel(const DirectWeightPass& pass, const Conv2dInput& input,
-                 int64_t image, int64_t channel, int64_t first_row,
-                 int64_t rows, uint16_t* line, uint16_t* tile) {
+// The list's positions of one channel, `rows` and what taps reach behind them.
+THIMBLE_DOT_INLINE void LoadChannel(const DirectWeightPass& pass,
+                                    const SourceRow& source,
+                                    const dot::PieceList& list, int64_t at,
+                                    int64_t rows, uint16_t* tile) {
   const dot::Planes& planes = pass.planes;
-  const int64_t plane = image * pass.shape.in_channels + channel;
-  const SourceRow source(input, channel);
-  for (int64_t a = 0; a < planes.count_h; ++a) {
-    for (int64_t i = 0; i <= rows + planes.halo; ++i) {
-      const int64_t row = planes.step * (first_row + i) + a - planes.pad_h;
-      const bool is_last = i == rows + planes.halo;  // the zero behind
-      const bool is_there = row >= 0 && row < planes.src_height && !is_last;
-      if (is_there) {
-        ReadHalves(planes, source,
-                   (plane * planes.src_height + row) * planes.src_width, line);
-      }
-      for (int64_t b = 0; b < planes.count_w; ++b) {
-        uint16_t* to =
-            tile + (a * planes.count_w + b) * pass.plane() + i * planes.cols;
-        if (is_last) {
-          *to = 0;
-        } else if (is_there) {
-          CopyHalves(LineOf(planes, b, line), planes.cols, to);
-        } else {
-          std::memset(to, 0,
-                      static_cast<size_t>(planes.cols) * sizeof(uint16_t));
-        }
-      }
+  const uint16_t* from =
+      source.data + at * planes.src_height * planes.src_width;
+  for (int64_t plane = list.first; plane < list.first + list.count; ++plane) {
+    const int64_t a = plane >= planes.count_w ? 1 : 0;
+    const int64_t count =
+        HWY_MIN((rows + planes.halo_of(a)) * planes.cols - list.begin,
+                list.vectors * kLanes);
+    if (count <= 0) continue;
+    uint16_t* to =
+        tile + pass.plane_at(a, plane - a * planes.count_w) + list.begin;
+    if (planes.step == 1) {
+      LoadSingles<1>(list, plane, source, from, count, to);
+    } else {
+      LoadSingles<2>(list, plane, source, from, count, to);
     }
+    to[count] = 0;
   }
 }
 
@@ -125,17 +109,18 @@ THIMBLE_DOT_INLINE void StoreSums(const Conv2dGradWeightTarget& target,
 }  // namespace
 
 // Rows [first_row, first_row + rows) of channels [first, first + channels) of
-// an image.
+// an image. Behind each plane is a zero.
 void LoadWeightTile(const DirectWeightPass& pass, const Conv2dInput& input,
                     int64_t image, int64_t first, int64_t channels,
-                    int64_t first_row, int64_t rows, uint16_t* line,
-                    uint16_t* tile) {
-  std::memset(line, 0,
-              static_cast<size_t>(pass.line_words()) * sizeof(uint32_t));
-  for (int64_t c = 0; c < channels; ++c) {
-    LoadChannel(pass, input, image, first + c, first_row, rows, line,
-                tile + c * pass.planes.count() * pass.plane());
-  }
+                    int64_t first_row, int64_t rows, uint16_t* tile) {
+  const int64_t at = image * pass.shape.in_channels + first;
+  dot::ForPieceLists(
+      pass.planes, first_row, rows, [&](const dot::PieceList& list) {
+        for (int64_t c = 0; c < channels; ++c) {
+          LoadChannel(pass, SourceRow(input, first + c), list, at + c, rows,
+                      tile + c * pass.channel_halves());
+        }
+      });
 }
 
 // grad_y of the same rows, of outputs from `output` on.

@@ -40,16 +40,14 @@ struct WeightWork {
       : WeightWork(pass, reinterpret_cast<uint32_t*>(memory)) {}
   WeightWork(const DirectWeightPass& pass, uint32_t* scratch)
       : offsets(reinterpret_cast<int32_t*>(scratch)),
-        line(reinterpret_cast<uint16_t*>(scratch + pass.tap_words())),
-        x(line + 2 * pass.line_words()),
-        grad(scratch + pass.tap_words() + pass.line_words() + pass.x_words()),
+        x(reinterpret_cast<uint16_t*>(scratch + pass.tap_words())),
+        grad(scratch + pass.tap_words() + pass.x_words()),
         sums(reinterpret_cast<float*>(grad + pass.grad_words())) {}
 
   int32_t* offsets;  // of [channel][tap] in x
-  uint16_t* line;
-  uint16_t* x;     // [image][channel][plane]
-  uint32_t* grad;  // [image][pair of positions][output]
-  float* sums;     // [channel][tap][output]
+  uint16_t* x;       // [image][channel][plane]
+  uint32_t* grad;    // [image][pair of positions][output]
+  float* sums;       // [channel][tap][output]
 };
 
 // The last group of taps is filled up with its last tap.
@@ -61,10 +59,10 @@ void ListOffsets(const DirectWeightPass& pass, int64_t channels,
     const int64_t index = std::min(i, count - 1);
     const int64_t tap = index % pass.taps();
     const int64_t kh = tap / s.kernel_w;
-    const int64_t plane = index / pass.taps() * pass.planes.count() +
-                          kh % s.stride * s.kernel_w + tap % s.kernel_w;
-    work.offsets[i] = static_cast<int32_t>(plane * pass.plane() +
-                                           kh / s.stride * pass.planes.cols);
+    work.offsets[i] =
+        static_cast<int32_t>(index / pass.taps() * pass.channel_halves() +
+                             pass.plane_at(kh % s.stride, tap % s.kernel_w) +
+                             kh / s.stride * pass.planes.cols);
   }
 }
 
@@ -83,7 +81,7 @@ void SumUnit(const WeightCall& call, const conv::WeightUnit& unit,
       const int64_t rows = std::min(planes.block_rows, planes.rows - row);
       for (int64_t i = 0; i < images; ++i) {
         call.build.load_x(pass, call.x, image + i, unit.first_channel,
-                          unit.channels, row, rows, work.line,
+                          unit.channels, row, rows,
                           work.x + i * pass.image_halves());
         call.build.load_grad(
             pass, call.grad_y, image + i, unit.first_output, unit.outputs, row,

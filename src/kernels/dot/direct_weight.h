@@ -38,19 +38,25 @@ struct DirectWeightPass {
   int64_t chunks() const { return conv::CeilDiv(shape.in_channels, chunk); }
   int64_t blocks() const { return conv::CeilDiv(shape.out_channels, block); }
   // Behind a plane is a zero, for the last one of an odd number of positions.
-  int64_t plane() const { return conv::RoundUp(planes.plane() + 1, 2); }
-  int64_t image_halves() const { return chunk * planes.count() * plane(); }
+  int64_t plane(int64_t a) const {
+    return conv::RoundUp(planes.plane(a) + 1, 2);
+  }
+  // Of all planes of a channel, and where plane (a, b) begins in them.
+  int64_t channel_halves() const {
+    return planes.count_w * (plane(0) + (planes.count_h > 1 ? plane(1) : 0));
+  }
+  int64_t plane_at(int64_t a, int64_t b) const {
+    return b * plane(a) + (a == 0 ? 0 : planes.count_w * plane(0));
+  }
+  int64_t image_halves() const { return chunk * channel_halves(); }
   int64_t position_pairs(int64_t rows) const {
     return conv::CeilDiv(rows * planes.cols, 2);
   }
 
-  // A thread's scratch, in words: where taps begin, lines of a source row, x,
-  // transposed grad_y, sums.
+  // A thread's scratch, in words: where taps begin, x, transposed grad_y,
+  // sums.
   int64_t tap_words() const {
     return conv::RoundUp(conv::RoundUp(chunk * taps(), kSumTaps), kVector);
-  }
-  int64_t line_words() const {
-    return conv::RoundUp(planes.step * planes.line(), 2 * kVector) / 2;
   }
   int64_t x_words() const {
     return conv::RoundUp(images * image_halves() / 2, kVector);
@@ -62,9 +68,8 @@ struct DirectWeightPass {
     return conv::RoundUp(chunk * taps(), kSumTaps) * block;
   }
   size_t Bytes() const {
-    return sizeof(uint32_t) *
-           static_cast<size_t>(tap_words() + line_words() + x_words() +
-                               grad_words() + sum_words());
+    return sizeof(uint32_t) * static_cast<size_t>(tap_words() + x_words() +
+                                                  grad_words() + sum_words());
   }
 };
 

@@ -55,6 +55,68 @@ THIMBLE_DOT_INLINE Words LoadFirstLowHalves(const uint16_t* from, size_t n) {
 #endif
 }
 
+THIMBLE_DOT_INLINE Words Or(Words a, Words b) {
+#if THIMBLE_DOT_IS_AVX2
+  return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
+#else
+  return _mm512_or_si512(a, b);
+#endif
+}
+
+// Lane i is from[kStep * i] where bit kStep * i of `there` is set, and zero
+// elsewhere. Nothing else is read.
+template <int kStep>
+THIMBLE_DOT_INLINE Words LoadWhere(const uint16_t* from, uint32_t there) {
+#if THIMBLE_DOT_IS_AVX2
+  uint32_t room[kLanes] = {};
+  for (int64_t i = 0; i < kLanes; ++i) {
+    if ((there >> (kStep * i) & 1) != 0) room[i] = from[kStep * i];
+  }
+  return LoadWords(room);
+#else
+  if constexpr (kStep == 2) return _mm512_maskz_loadu_epi16(there, from);
+  return _mm512_cvtepu16_epi32(
+      _mm256_maskz_loadu_epi16(static_cast<__mmask16>(there), from));
+#endif
+}
+
+// Zero where bit i of `lanes` is not set.
+THIMBLE_DOT_INLINE Words KeepLanes(Words v, uint32_t lanes) {
+#if THIMBLE_DOT_IS_AVX2
+  uint32_t room[kLanes];
+  Store(v, room);
+  for (int64_t i = 0; i < kLanes; ++i) {
+    if ((lanes >> i & 1) == 0) room[i] = 0;
+  }
+  return LoadWords(room);
+#else
+  return _mm512_maskz_mov_epi32(static_cast<__mmask16>(lanes), v);
+#endif
+}
+
+#if THIMBLE_DOT_IS_AVX2
+THIMBLE_DOT_INLINE __m256i LowHalvesOf(Words v) {
+  const __m256i mask = _mm256_set1_epi32(0xFFFF);
+  // Packs within quarters: the middle two change places.
+  return _mm256_permute4x64_epi64(
+      _mm256_packus_epi32(_mm256_and_si256(v.low, mask),
+                          _mm256_and_si256(v.high, mask)),
+      0xD8);
+}
+#endif
+
+// The lower halves of both, those of `first` first.
+THIMBLE_DOT_INLINE Words LowHalves(Words first, Words second) {
+#if THIMBLE_DOT_IS_AVX2
+  return {LowHalvesOf(first), LowHalvesOf(second)};
+#else
+  alignas(64) static constexpr uint16_t kOrder[32] = {
+      0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+      32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
+  return _mm512_permutex2var_epi16(first, _mm512_load_si512(kOrder), second);
+#endif
+}
+
 // Pairs of the first n of two lines; no second one is a line of zeros.
 THIMBLE_DOT_INLINE Words ZipLines(const uint16_t* low, const uint16_t* high,
                                   size_t n) {
@@ -73,6 +135,32 @@ THIMBLE_DOT_INLINE Words LoadFirstPairs(const uint16_t* from, size_t n) {
   return LoadWords(room);
 #else
   return _mm512_maskz_loadu_epi16((1u << n) - 1, from);
+#endif
+}
+
+// Pairs (from[i], from[i + terms]) for i < terms <= 16, of n elements in all,
+// at most 2 * terms; zeros for those past them. Other lanes are anything.
+struct PairOrder {
+  explicit PairOrder(size_t terms) : count(terms) {
+    for (size_t i = 0; i < 16; ++i) {
+      order[2 * i] = static_cast<uint16_t>(i);
+      order[2 * i + 1] = static_cast<uint16_t>(i + terms);
+    }
+  }
+  size_t count;
+  alignas(64) uint16_t order[32];
+};
+THIMBLE_DOT_INLINE Words LoadJoined(const PairOrder& terms,
+                                    const uint16_t* from, size_t n) {
+#if THIMBLE_DOT_IS_AVX2
+  uint16_t room[4 * kLanes] = {};
+  std::memcpy(room, from, n * sizeof(uint16_t));
+  return JoinHalves(LoadLowHalves(room), LoadLowHalves(room + terms.count));
+#else
+  return _mm512_permutexvar_epi16(
+      _mm512_load_si512(terms.order),
+      n == 32 ? LoadWords(from)
+              : _mm512_maskz_loadu_epi16((1u << n) - 1, from));
 #endif
 }
 
@@ -117,6 +205,21 @@ THIMBLE_DOT_INLINE void StoreFirstWords(Words v, uint32_t* to, size_t n) {
   std::memcpy(to, room, n * sizeof(uint32_t));
 #else
   _mm512_mask_storeu_epi32(to, FirstLanes(n), v);
+#endif
+}
+
+// Elements of 16 bits, the first n of 32.
+THIMBLE_DOT_INLINE void StoreFirstPairs(Words v, uint16_t* to, size_t n) {
+  if (n >= 2 * kLanes) {
+    Store(v, to);
+    return;
+  }
+#if THIMBLE_DOT_IS_AVX2
+  uint16_t room[2 * kLanes];
+  Store(v, room);
+  std::memcpy(to, room, n * sizeof(uint16_t));
+#else
+  _mm512_mask_storeu_epi16(to, (1u << n) - 1, v);
 #endif
 }
 

@@ -12,7 +12,10 @@ using dot::ProductBlock;
 using matmul::kPanelDepth;
 using matmul::Product;
 
+// Rows worked on together: where rows of C are columns of A, a cache line of
+// them is read at once, since lines far apart do not stay in a cache.
 constexpr size_t kRows = dot::kGroupRows;
+constexpr size_t kMostRows = 2 * kRows;
 constexpr size_t kPairs = kPanelDepth / 2;
 constexpr size_t kMostVectors = matmul::kMostStagedColumns / kLanes;
 constexpr size_t kMostColumns = matmul::kMostStagedColumns;
@@ -31,6 +34,51 @@ struct DotPanel {
   size_t pairs() const { return (terms + 1) / 2; }
   size_t width() const { return vectors * kLanes; }
 };
+
+THIMBLE_DOT_INLINE void PrefetchLine(const uint16_t* at) {
+  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+}
+
+// A rectangle that will be read next. Its rows are asked for a few at a time,
+// between tiles: they lie too far apart for a CPU to foresee.
+class Ahead {
+ public:
+  Ahead() = default;
+  // `rows` of `count` elements, `stride` apart.
+  Ahead(const uint16_t* data, size_t rows, size_t stride, size_t count)
+      : data_(data), rows_(rows), stride_(stride), count_(count) {}
+
+  void Fetch(size_t rows) {
+    constexpr size_t kLine = 32;  // elements
+    for (; rows > 0 && rows_ > 0; --rows, --rows_, data_ += stride_) {
+      for (size_t i = 0; i < count_; i += kLine) PrefetchLine(data_ + i);
+      PrefetchLine(data_ + count_ - 1);
+    }
+  }
+  size_t rows() const { return rows_; }
+
+ private:
+  const uint16_t* data_ = nullptr;
+  size_t rows_ = 0;
+  size_t stride_ = 0;
+  size_t count_ = 0;
+};
+
+// Rows [row, row + rows) of A, and a block's columns of B, of a panel's terms.
+Ahead AheadOfA(const Product& p, size_t row, size_t rows, size_t begin,
+               size_t terms) {
+  const uint16_t* a = Bits(p.a) + row * p.a_row + begin * p.a_depth;
+  return p.a_depth == 1 ? Ahead(a, rows, p.a_row, terms)
+                        : Ahead(a, terms, p.a_depth, rows);
+}
+Ahead AheadOfB(const Product& p, const ProductBlock& block, size_t begin,
+               size_t terms) {
+  const uint16_t* b = Bits(p.b);
+  return p.b_transposed ? Ahead(b + block.first_column * p.b_stride + begin,
+                                block.columns, p.b_stride, terms)
+                        : Ahead(b + begin * p.b_stride + block.first_column,
+                                terms, p.b_stride, block.columns);
+}
 
 // Rows of B are pairs of lines.
 void PackLines(const Product& p, const ProductBlock& block,
@@ -57,12 +105,16 @@ class DotGroup {
     if (p.a_depth != 1) {
       data_ = room_;
       row_ = 2;
-      pair_ = 2 * kRows;
+      pair_ = 2 * kMostRows;
       for (size_t k = 0; k < panel.terms; k += 2) {
         const uint16_t* line = a + k * p.a_depth;
-        const bool whole = k + 1 < panel.terms;
-        Store(ZipLines(line, whole ? line + p.a_depth : nullptr, rows),
-              room_ + k * kRows);
+        const uint16_t* next = k + 1 < panel.terms ? line + p.a_depth : nullptr;
+        uint16_t* to = room_ + k * kMostRows;
+        Store(ZipLines(line, next, rows), to);
+        if (rows <= kRows) continue;
+        Store(ZipLines(line + kRows, next == nullptr ? nullptr : next + kRows,
+                       rows - kRows),
+              to + 2 * kRows);
       }
       return;
     }
@@ -74,7 +126,7 @@ class DotGroup {
     }
     data_ = room_;
     row_ = kPanelDepth;
-    std::memset(room_, 0, sizeof room_);
+    std::fill_n(room_, kRows * kPanelDepth, uint16_t{0});
     for (size_t r = 0; r < rows; ++r) {
       std::memcpy(room_ + r * row_, a + r * p.a_row,
                   panel.terms * sizeof(uint16_t));
@@ -88,7 +140,7 @@ class DotGroup {
  private:
   const uint16_t* data_;
   size_t row_, pair_;
-  alignas(64) uint16_t room_[kRows * kPanelDepth];
+  alignas(64) uint16_t room_[kMostRows * kPanelDepth];
 };
 
 // One register tile: kR rows by kV vectors of columns. The sums go to `to`,
@@ -136,10 +188,12 @@ constexpr size_t kTileVectors = kMostVectors;
 // All sums of a group over one panel, as [row][kMostColumns].
 template <size_t kV>
 void SumGroup(const DotGroup& group, size_t rows, const DotPanel& panel,
-              float* sums) {
+              Ahead& next, float* sums) {
   constexpr size_t kR = kTileRows[kV];
   constexpr size_t kStep = kV < kTileVectors ? kV : kTileVectors;
+  const size_t share = next.rows() * kR / rows + 1;
   for (size_t r = 0; r < rows; r += kR) {
+    next.Fetch(share);
     for (size_t v = 0; v < kV; v += kStep) {
       SumTile<kR, kStep>(group, r, panel.data + v * kLanes, panel.width(),
                          panel.pairs(), sums + r * kMostColumns + v * kLanes);
@@ -164,28 +218,49 @@ THIMBLE_DOT_INLINE Floats LoadAny(const ConstTensor& from, size_t at,
   return LoadFirstHalves(Bits(from) + at, n);
 }
 
-void FinishRows(const DotStage& stage, size_t row, size_t rows,
-                const float* sums) {
+// The block's part of one row.
+template <bool kFirst, bool kLast>
+THIMBLE_DOT_INLINE void FinishRow(const DotStage& stage, size_t at,
+                                  const float* sums, float* kept) {
   const Product& p = stage.p;
   const bool in_c = p.c.dtype() == DType::kF32;
-  for (size_t r = 0; r < rows; ++r) {
-    for (size_t c = 0; c < stage.block.columns; c += kLanes) {
-      const size_t n = HWY_MIN(stage.block.columns - c, size_t{kLanes});
-      const size_t at = (row + r) * p.cols + stage.block.first_column + c;
-      float* kept =
-          in_c ? p.c.f32() + at : stage.kept + r * stage.columns_apart + c;
-      Floats sum = LoadFloats(sums + r * kMostColumns + c);
-      if (!stage.first) {
-        sum = Add(LoadFirstFloats(kept, n), sum);
-      } else if (p.addend.is_there()) {
-        sum = Add(LoadAny(p.addend, at, n), sum);
-      }
-      if (in_c || !stage.last) {
-        StoreFirstFloats(sum, kept, n);
-      } else {
-        StoreFirstHalves(sum, p.c.halves(DType::kBF16) + at, n);
-      }
+  const size_t columns = stage.block.columns;
+  if (in_c) kept = p.c.f32() + at;
+  for (size_t c = 0; c < columns; c += kLanes) {
+    const size_t n = HWY_MIN(columns - c, size_t{kLanes});
+    Floats sum = LoadFloats(sums + c);
+    if constexpr (!kFirst) {
+      sum = Add(LoadFirstFloats(kept + c, n), sum);
+    } else if (p.addend.is_there()) {
+      sum = Add(LoadAny(p.addend, at + c, n), sum);
     }
+    if (in_c || !kLast) {
+      StoreFirstFloats(sum, kept + c, n);
+    } else {
+      StoreFirstHalves(sum, p.c.halves(DType::kBF16) + at + c, n);
+    }
+  }
+}
+
+template <bool kFirst, bool kLast>
+void FinishRowsOf(const DotStage& stage, size_t row, size_t rows,
+                  const float* sums) {
+  for (size_t r = 0; r < rows; ++r) {
+    FinishRow<kFirst, kLast>(
+        stage, (row + r) * stage.p.cols + stage.block.first_column,
+        sums + r * kMostColumns,
+        stage.kept == nullptr ? nullptr : stage.kept + r * stage.columns_apart);
+  }
+}
+
+void FinishRows(const DotStage& stage, size_t row, size_t rows,
+                const float* sums) {
+  if (stage.first) {
+    (stage.last ? FinishRowsOf<true, true>
+                : FinishRowsOf<true, false>)(stage, row, rows, sums);
+  } else {
+    (stage.last ? FinishRowsOf<false, true>
+                : FinishRowsOf<false, false>)(stage, row, rows, sums);
   }
 }
 
@@ -198,12 +273,28 @@ void MultiplyPanel(const Product& p, const ProductBlock& block,
                           .kept = kept,
                           .first = panel.begin == 0,
                           .last = panel.begin + panel.terms == p.depth};
-  for (size_t r = 0; r < block.rows; r += kRows) {
-    const size_t rows = HWY_MIN(block.rows - r, kRows);
+  const size_t step = p.a_depth == 1 ? kRows : kMostRows;
+  const size_t groups = (block.rows + step - 1) / step;
+  const size_t begin = panel.begin + panel.terms;  // of the next one
+  const size_t terms = HWY_MIN(p.depth - begin, kPanelDepth);
+  Ahead of_b;
+  if (terms > 0) of_b = AheadOfB(p, block, begin, terms);
+  const size_t share = of_b.rows() / groups + 1;
+  for (size_t r = 0; r < block.rows; r += step) {
+    const size_t rows = HWY_MIN(block.rows - r, step);
     const size_t row = block.first_row + r;
-    alignas(64) float sums[kRows * kMostColumns];
+    Ahead of_a;
+    if (r + rows < block.rows) {
+      of_a = AheadOfA(p, row + rows, HWY_MIN(block.rows - r - rows, step),
+                      panel.begin, panel.terms);
+    } else if (terms > 0) {
+      of_a =
+          AheadOfA(p, block.first_row, HWY_MIN(block.rows, step), begin, terms);
+    }
+    of_b.Fetch(share);
+    alignas(64) float sums[kMostRows * kMostColumns];
     const DotGroup group(p, row, rows, panel);
-    SumGroup<kV>(group, rows, panel, sums);
+    SumGroup<kV>(group, rows, panel, of_a, sums);
     DotStage at = stage;
     if (kept != nullptr) at.kept = kept + r * columns_apart;
     FinishRows(at, row, rows, sums);

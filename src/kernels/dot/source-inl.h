@@ -35,84 +35,135 @@ struct SourceRow {
 THIMBLE_DOT_INLINE Floats Activated(const SourceRow& row, Floats v) {
   if (!row.prologue) return v;
   v = FusedMulAdd(v, SetFloats(*row.scale), SetFloats(*row.shift));
-  return row.relu ? ZeroIfNegative(v) : v;
+  return row.relu ? AtLeast(ZeroFloats(), v) : v;
 }
 
-// Where what plane column b reads of a source row begins in its lines.
-template <typename T>
-THIMBLE_DOT_INLINE T* LineOf(const dot::Planes& planes, int64_t b, T* lines) {
-  const int64_t col = b - planes.pad_w + planes.margin() * planes.step;
-  return lines + col % planes.step * planes.line() + col / planes.step;
-}
-
-// Elements [low_at, low_at + width) of the tensor and those from high_at on
-// (none where it is negative), as pairs in the lines.
-THIMBLE_DOT_INLINE void ReadPairs(const dot::Planes& planes,
-                                  const SourceRow& low, const SourceRow& high,
-                                  int64_t low_at, int64_t high_at,
-                                  uint32_t* lines) {
-  const bool whole = high_at >= 0;
-  uint32_t* to = lines + planes.margin();
-  for (int64_t col = 0; col < planes.src_width; col += planes.step * kLanes) {
-    const auto left = static_cast<size_t>(planes.src_width - col);
-    const uint16_t* a = low.data + low_at + col;
-    const uint16_t* b = whole ? high.data + high_at + col : nullptr;
-    Floats zero = ZeroFloats();
-    if (planes.step == 1) {
-      const Floats x = Activated(low, LoadFirstHalves(a, left));
-      const Floats y = whole ? Activated(high, LoadFirstHalves(b, left)) : zero;
-      StoreFirstWords(Zip(x, y), to + col, left);
-      continue;
-    }
-    const Words x = LoadFirstPairs(a, left);
-    const Words y = whole ? LoadFirstPairs(b, left) : ZeroWords();
-    const Floats even = whole ? Activated(high, Even(y)) : zero;
-    const Floats odd = whole ? Activated(high, Odd(y)) : zero;
-    StoreFirstWords(Zip(Activated(low, Even(x)), even), to + col / 2,
-                    (left + 1) / 2);
-    StoreFirstWords(Zip(Activated(low, Odd(x)), odd),
-                    to + planes.line() + col / 2, left / 2);
+// The lanes of a vector of positions, in their lower halves.
+// There are kPieces of them, or `count` where that is zero.
+template <int kStep, int kPieces = 0>
+THIMBLE_DOT_INLINE Words LoadPieces(const uint16_t* channel,
+                                    const dot::RowPiece* pieces,
+                                    int64_t count) {
+  if constexpr (kPieces != 0) count = kPieces;
+  Words v = LoadWhere<kStep>(channel + pieces[0].at, pieces[0].there);
+  for (int64_t i = 1; i < count; ++i) {
+    v = Or(v, LoadWhere<kStep>(channel + pieces[i].at, pieces[i].there));
   }
+  return v;
 }
 
-// Elements [at, at + width) of the tensor, alone, in the lines.
-THIMBLE_DOT_INLINE void ReadHalves(const dot::Planes& planes,
-                                   const SourceRow& row, int64_t at,
-                                   uint16_t* lines) {
-  uint16_t* to = lines + planes.margin();
-  for (int64_t col = 0; col < planes.src_width; col += planes.step * kLanes) {
-    const auto left = static_cast<size_t>(planes.src_width - col);
-    const uint16_t* from = row.data + at + col;
-    if (planes.step == 1) {
-      StoreFirstHalves(Activated(row, LoadFirstHalves(from, left)), to + col,
-                       left);
-      continue;
-    }
-    const Words x = LoadFirstPairs(from, left);
-    StoreFirstHalves(Activated(row, Even(x)), to + col / 2, (left + 1) / 2);
-    StoreFirstHalves(Activated(row, Odd(x)), to + planes.line() + col / 2,
-                     left / 2);
-  }
-}
-
-// Sixteen of each, in turn.
-THIMBLE_DOT_INLINE void Interleave(Floats even, Floats odd, float* to) {
-#if THIMBLE_DOT_IS_AVX2
-  const auto half = [to](__m256 a, __m256 b, int at) {
-    const __m256 low = _mm256_unpacklo_ps(a, b);
-    const __m256 high = _mm256_unpackhi_ps(a, b);
-    _mm256_storeu_ps(to + at, _mm256_permute2f128_ps(low, high, 0x20));
-    _mm256_storeu_ps(to + at + 8, _mm256_permute2f128_ps(low, high, 0x31));
+// LoadPairs of two channels as they are stored.
+template <int kStep, int kPieces>
+THIMBLE_DOT_INLINE void JoinPieces(const dot::RowPiece* pieces,
+                                   int64_t per_vector, const uint16_t* low,
+                                   const uint16_t* high, int64_t count,
+                                   uint32_t* to) {
+  const auto load = [&] {
+    const Words x = LoadPieces<kStep, kPieces>(low, pieces, per_vector);
+    const Words y = LoadPieces<kStep, kPieces>(high, pieces, per_vector);
+    pieces += per_vector;
+    return JoinHalves(x, y);
   };
-  half(even.low, odd.low, 0);
-  half(even.high, odd.high, 16);
-#else
-  const Words low =
-      _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const Words high = _mm512_add_epi32(low, SetWords(8));
-  Store(_mm512_permutex2var_ps(even, low, odd), to);
-  Store(_mm512_permutex2var_ps(even, high, odd), to + 16);
-#endif
+  int64_t p = 0;
+  for (; p + kLanes <= count; p += kLanes) Store(load(), to + p);
+  if (p < count) {
+    StoreFirstWords(load(), to + p, static_cast<size_t>(count - p));
+  }
+}
+
+// Positions of a plane, `count` of them, as pairs of two channels: those of the
+// list. The second channel is missing where `high_at` is null.
+template <int kStep>
+THIMBLE_DOT_INLINE void LoadPairs(const dot::PieceList& list, int64_t plane,
+                                  const SourceRow& low, const uint16_t* low_at,
+                                  const SourceRow& high,
+                                  const uint16_t* high_at, int64_t count,
+                                  uint32_t* to) {
+  const int64_t per_vector = list.per_vector;
+  const dot::RowPiece* pieces = list.PiecesOf(plane);
+  if (!low.prologue && high_at != nullptr) {
+    if (per_vector == 1) {
+      JoinPieces<kStep, 1>(pieces, 1, low_at, high_at, count, to);
+    } else if (per_vector == 2) {
+      JoinPieces<kStep, 2>(pieces, 2, low_at, high_at, count, to);
+    } else {
+      JoinPieces<kStep, 0>(pieces, per_vector, low_at, high_at, count, to);
+    }
+    return;
+  }
+  const uint16_t* lanes = list.LanesOf(plane);
+  for (int64_t p = 0; p < count; p += kLanes, pieces += per_vector) {
+    const Words x = LoadPieces<kStep>(low_at, pieces, per_vector);
+    Words y = ZeroWords();
+    if (high_at != nullptr) y = LoadPieces<kStep>(high_at, pieces, per_vector);
+    Words pair = JoinHalves(x, y);
+    if (low.prologue) {
+      Floats above = ZeroFloats();
+      if (high_at != nullptr) above = Activated(high, Even(y));
+      pair = KeepLanes(Zip(Activated(low, Even(x)), above), lanes[p / kLanes]);
+    }
+    StoreFirstWords(pair, to + p, static_cast<size_t>(count - p));
+  }
+}
+
+// LoadSingles of a channel as it is stored.
+template <int kStep, int kPieces>
+THIMBLE_DOT_INLINE void CopyPieces(const dot::RowPiece* pieces,
+                                   int64_t per_vector, const uint16_t* channel,
+                                   int64_t count, uint16_t* to) {
+  const auto load = [&] {
+    const Words v = LoadPieces<kStep, kPieces>(channel, pieces, per_vector);
+    pieces += per_vector;
+    return v;
+  };
+  int64_t p = 0;
+  for (; p + 2 * kLanes <= count; p += 2 * kLanes) {
+    const Words x = load();
+    Store(LowHalves(x, load()), to + p);
+  }
+  if (p < count) {
+    const Words x = load();
+    const Words y = p + kLanes < count ? load() : ZeroWords();
+    StoreFirstPairs(LowHalves(x, y), to + p, static_cast<size_t>(count - p));
+  }
+}
+
+// The same of one channel alone.
+template <int kStep>
+THIMBLE_DOT_INLINE void LoadSingles(const dot::PieceList& list, int64_t plane,
+                                    const SourceRow& row,
+                                    const uint16_t* channel, int64_t count,
+                                    uint16_t* to) {
+  const int64_t per_vector = list.per_vector;
+  const dot::RowPiece* pieces = list.PiecesOf(plane);
+  if (!row.prologue) {
+    if (per_vector == 1) {
+      CopyPieces<kStep, 1>(pieces, 1, channel, count, to);
+    } else if (per_vector == 2) {
+      CopyPieces<kStep, 2>(pieces, 2, channel, count, to);
+    } else {
+      CopyPieces<kStep, 0>(pieces, per_vector, channel, count, to);
+    }
+    return;
+  }
+  const uint16_t* lanes = list.LanesOf(plane);
+  for (int64_t p = 0; p < count; p += 2 * kLanes) {
+    const Words x = LoadPieces<kStep>(channel, pieces, per_vector);
+    pieces += per_vector;
+    Words y = ZeroWords();
+    const bool both = p + kLanes < count;
+    if (both) y = LoadPieces<kStep>(channel, pieces, per_vector);
+    pieces += per_vector;
+    Words above = ZeroWords();
+    if (both) {
+      above =
+          KeepLanes(WordsOf(Activated(row, Even(y))), lanes[p / kLanes + 1]);
+    }
+    const Words below =
+        KeepLanes(WordsOf(Activated(row, Even(x))), lanes[p / kLanes]);
+    const Words values = Round(FloatsOf(below), FloatsOf(above));
+    StoreFirstPairs(values, to + p, static_cast<size_t>(count - p));
+  }
 }
 
 }  // namespace
