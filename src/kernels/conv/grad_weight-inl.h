@@ -169,27 +169,41 @@ void AddImage(const conv::WeightPass& pass, const WeightWork& work,
 }
 
 // sums[j * width + o] to elements j < count of row o of the gradient, which
-// begins at element `at` and whose rows are `stride` apart. `row` holds one.
+// begins at element `at` and whose rows are `stride` apart.
 void StoreWeights(const Conv2dGradWeightTarget& grad_w, const float* sums,
                   int64_t width, int64_t outputs, int64_t count, int64_t at,
-                  int64_t stride, float* row) {
+                  int64_t stride) {
   if (grad_w.to.dtype() == DType::kF32 && !grad_w.accumulate) {
     Transpose(static_cast<size_t>(count), static_cast<size_t>(outputs), sums,
               static_cast<size_t>(width), grad_w.to.f32() + at,
               static_cast<size_t>(stride));
     return;
   }
-  for (int64_t o = 0; o < outputs; ++o) {
-    for (int64_t j = 0; j < count; ++j) row[j] = sums[j * width + o];
+  // A piece of a few rows at a time.
+  constexpr int64_t kRows = 8, kElements = 64;
+  float piece[kRows * kElements];
+  const auto store_row = [&](int64_t first, int64_t n, float* row) HWY_ATTR {
     WithFloatType(grad_w.to.dtype(), [&](auto type) HWY_ATTR {
       using T = decltype(type);
-      T* to = grad_w.to.As<T>() + at + o * stride;
+      T* to = grad_w.to.As<T>() + first;
       if (grad_w.accumulate) {
-        MapRow(count, to, row,
+        MapRow(n, to, row,
                [](V v, V there) HWY_ATTR { return hn::Add(there, v); });
       }
-      CopyRowAs(count, row, to, [](V v) HWY_ATTR { return v; });
+      CopyRowAs(n, row, to, [](V v) HWY_ATTR { return v; });
     });
+  };
+  for (int64_t o = 0; o < outputs; o += kRows) {
+    const int64_t rows = HWY_MIN(outputs - o, kRows);
+    for (int64_t j = 0; j < count; j += kElements) {
+      const int64_t n = HWY_MIN(count - j, kElements);
+      Transpose(static_cast<size_t>(n), static_cast<size_t>(rows),
+                sums + j * width + o, static_cast<size_t>(width), piece,
+                static_cast<size_t>(kElements));
+      for (int64_t r = 0; r < rows; ++r) {
+        store_row(at + (o + r) * stride + j, n, piece + r * kElements);
+      }
+    }
   }
 }
 
@@ -207,7 +221,7 @@ void SumUnit(const conv::WeightPass& pass, const WeightWork& work,
   }
   for (int64_t i = 0; i < images; ++i) AddImage(pass, work, x, grad_y, i);
   StoreWeights(unit.to, work.sums, work.width, work.outputs, count, unit.at,
-               unit.stride, work.row);
+               unit.stride);
 }
 
 }  // namespace

@@ -300,7 +300,7 @@ void SumRowUnit(const conv::RowWeightPass& pass, RowWork& work, int64_t images,
     }
   }
   StoreWeights(unit.to, work.sums, work.width, work.outputs,
-               work.channels * taps, unit.at, unit.stride, work.piece);
+               work.channels * taps, unit.at, unit.stride);
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ void SumWinogradUnit(const conv::WinogradWeightPass& pass,
   }
   FoldProducts(pass, work);
   StoreWeights(unit.to, work.sums, pass.block, work.outputs, work.channels * 9,
-               unit.at, unit.stride, work.piece);
+               unit.at, unit.stride);
 }
 
 #endif  // 8 lanes

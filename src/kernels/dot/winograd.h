@@ -29,8 +29,7 @@ using RowWriter = void (*)(const conv::Sink& sink, int64_t channel,
                            conv::Partial* partial);
 using WeightWriter = void (*)(const Conv2dGradWeightTarget& grad_w,
                               const float* sums, int64_t width, int64_t outputs,
-                              int64_t count, int64_t at, int64_t stride,
-                              float* row);
+                              int64_t count, int64_t at, int64_t stride);
 
 // Both return false, and do nothing, where dot products are off, the tensors
 // are not bf16, or the shape has no such way in `bytes` of scratch per thread;

@@ -128,7 +128,7 @@ THIMBLE_DOT_INLINE void MultiplyTile(const uint32_t* grad,
   for (int64_t c = 0; c < kChannels; ++c) {
     THIMBLE_DOT_UNROLL
     for (int64_t v = 0; v < kVectors; ++v) {
-      float* to = sums + c * 16 * outputs + v * kLanes;
+      float* to = sums + c * dot::GradSumStride(outputs) + v * kLanes;
       Store(Add(LoadFloats(to), acc[c][v]), to);
     }
   }
@@ -149,7 +149,7 @@ void MultiplyGrad(const uint32_t* grad, const uint32_t* tiles, int64_t outputs,
   for (int64_t c = 0; c < channels; c += kChannels) {
     for (int64_t o = 0; o < outputs; o += step) {
       const uint32_t* x = tiles + c * stride;
-      float* to = sums + c * 16 * outputs + o;
+      float* to = sums + c * dot::GradSumStride(outputs) + o;
       if (step == kLanes) {
         MultiplyTile<kChannels, 1>(grad + o, x, outputs, stride, pairs, to);
       } else {
@@ -172,7 +172,7 @@ THIMBLE_DOT_INLINE void FoldFour(const Floats (&s)[4], Floats (&to)[3]) {
 void Fold(int64_t outputs, int64_t channels, float* line, float* sums) {
   for (int64_t c = 0; c < channels; ++c) {
     for (int64_t o = 0; o < outputs; o += kLanes) {
-      const float* from = sums + c * 16 * outputs + o;
+      const float* from = sums + c * dot::GradSumStride(outputs) + o;
       Floats rows[4][3];
       THIMBLE_DOT_UNROLL
       for (int64_t i = 0; i < 4; ++i) {

@@ -11,6 +11,10 @@ namespace thimble::kernels::dot {
 
 inline constexpr int64_t kOutputStep = 4;  // outputs multiplied together
 
+// Floats from one channel's sums of a weight's gradient to the next one's. With
+// a power of two, all channels would want the same lines of the cache.
+inline int64_t GradSumStride(int64_t outputs) { return 16 * outputs + 16; }
+
 // Where a strip's tiles lie in a plane: row k of all its tiles, k being 0 for
 // the row above the first output of each, is up to four pieces of `width`
 // pixels, from element offset[k][piece] on. Where the plane has no such row,
@@ -121,11 +125,12 @@ struct WinogradKernels {
   void (*transform_grad)(const uint32_t* from, int64_t outputs, int64_t slice,
                          int64_t stride, uint32_t* to);
   // Adds products over `pairs` pairs of tiles to the sums of one column,
-  // [channel][16][output]. Channels come `stride` words apart.
+  // [channel][16][output], where channels are GradSumStride apart. Channels of
+  // tiles come `stride` words apart.
   void (*multiply_grad)(const uint32_t* grad, const uint32_t* tiles,
                         int64_t outputs, int64_t channels, int64_t stride,
                         int64_t pairs, float* sums);
-  // [channel][slice][column][output] to [channel][tap][output], in place.
+  // These to [channel][tap][output], in place.
   void (*fold)(int64_t outputs, int64_t channels, float* line, float* sums);
 };
 

@@ -12,6 +12,7 @@
 #include "kernels/conv/tile.h"
 #include "kernels/conv/weight_units.h"
 #include "kernels/conv/winograd.h"
+#include "kernels/dot/winograd_kernels.h"
 
 namespace thimble::kernels::dot {
 
@@ -126,7 +127,7 @@ struct WinogradWeightPass {
   // A thread's scratch, in words or floats: sums; grad_y with outputs beside
   // each other; a slice of it, and of x, transformed; a row of grad_w, or the
   // taps of one channel.
-  int64_t sum_floats() const { return chunk * 16 * block; }
+  int64_t sum_floats() const { return chunk * GradSumStride(block); }
   int64_t grad_words() const { return strips * conv::kStripPixels / 2 * block; }
   int64_t slice_words() const { return grad_words(); }
   int64_t tile_words() const { return 4 * chunk * strips * kTiles / 2; }

@@ -78,7 +78,7 @@ void AddStrips(const WeightCall& call, const WeightWork& work, int64_t strip,
 
 void SumUnit(const WeightCall& call, const WeightWork& work, int64_t images) {
   const WinogradWeightPass& pass = call.pass;
-  std::fill_n(work.sums, work.channels * 16 * pass.block, 0.0f);
+  std::fill_n(work.sums, work.channels * GradSumStride(pass.block), 0.0f);
   const int64_t strips = images * pass.grid.image_strips();
   for (int64_t s = 0; s < strips; s += pass.strips) {
     AddStrips(call, work, s, std::min(pass.strips, strips - s));
@@ -114,7 +114,7 @@ bool RunWinogradWeightGrad(const Conv2dShape& shape, int64_t images,
         work.channels = unit.channels;
         SumUnit(call, work, images);
         write(unit.to, work.sums + before, pass.block, unit.outputs,
-              unit.channels * 9, unit.at, unit.stride, work.row);
+              unit.channels * 9, unit.at, unit.stride);
       });
   return true;
 }
