@@ -15,7 +15,8 @@ def summary(log):
         last = json.loads(log.read_text().splitlines()[-1])
     except (OSError, IndexError, ValueError):
         return None
-    return last if last.get("event") == "summary" else None
+    ended = last.get("event") == "summary" and not last.get("stopped", False)
+    return last if ended else None
 
 
 def recorded(file):

@@ -29,7 +29,11 @@ class TableTest(unittest.TestCase):
             log.write_text(json.dumps({"event": "epoch"}) + "\n")
             self.assertIsNone(accuracy_table.summary(log))
             with log.open("a") as file:
-                file.write(json.dumps({"event": "summary",
+                file.write(json.dumps({"event": "summary", "stopped": True,
+                                       "best_test_accuracy": 0.5}) + "\n")
+            self.assertIsNone(accuracy_table.summary(log))
+            with log.open("a") as file:
+                file.write(json.dumps({"event": "summary", "stopped": False,
                                        "best_test_accuracy": 0.625}) + "\n")
             self.assertEqual(
                 accuracy_table.summary(log)["best_test_accuracy"], 0.625)
