@@ -33,10 +33,10 @@ void CheckChoices(const CLI::App& app, const PlanFlags& flags) {
                   "says what --budget may change, and there is none; give a "
                   "--budget, or leave it out");
   }
-  if (!flags.allow_f16 || !flags.allow_bf16 || !flags.precision.empty()) {
+  if (!flags.allow_f16 || !flags.allow_bf16) {
     RefuseWithout(app, "--target-class",
                   "decides between f16 and bf16 where --budget may choose; add "
-                  "--allow f16,bf16 without --precision, or leave it out");
+                  "--allow f16,bf16, or leave it out");
   }
 }
 

@@ -104,12 +104,16 @@ std::string OptionsText(const Plan& plan, const TradeOff& trade) {
   std::string strategy = options.recompute;
   if (strategy.ends_with('*')) strategy.back() = 's';
   text += "--checkpoint " + strategy;
-  if (options.budget.has_value()) {
-    std::string size = FormatBytesUp(*options.budget);
+  // --allow, which stays, is refused without a budget.
+  const bool allows = plan.options().allow_microbatch ||
+                      !plan.options().allow_precision.empty();
+  if (options.budget.has_value() || allows) {
+    const uint64_t budget = options.budget.value_or(trade.arena_bytes);
+    std::string size = FormatBytesUp(budget);
     std::erase(size, ' ');
     const Result<uint64_t> parsed = ParseSize(size);
-    const bool is_exact = parsed.ok() && *parsed == *options.budget;
-    text += " --budget " + (is_exact ? size : std::to_string(*options.budget));
+    const bool is_exact = parsed.ok() && *parsed == budget;
+    text += " --budget " + (is_exact ? size : std::to_string(budget));
   }
   return text;
 }

@@ -34,7 +34,6 @@ TEST(Effects, OfATargetClassAreNoneWhereNothingIsToBeChosen) {
     ExpectBothRefuse("mlp", to_choose + Args{"--allow", what}, says);
   }
   const Args both = to_choose + Args{"--allow", "f16,bf16"};
-  ExpectBothRefuse("mlp", both + Args{"--precision", "f16"}, says);
   EXPECT_EQ(RunCli(Args{"plan", "mlp"} + both).exit_code, 0);
 }
 

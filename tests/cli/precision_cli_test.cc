@@ -153,6 +153,34 @@ TEST(CliAllow, TakesTheTypeThatTheNamedCpuIsFasterAt) {
                 "'486' is no class of CPUs; use generic or avx512bf16");
 }
 
+// Types each of them in place of --checkpoint and --budget, with the rest of
+// the line as it was.
+void ExpectTradeOffsCanBeTyped(const Args& rest, const Args& budget) {
+  const Json chosen = Json::parse(RunCli(rest + budget).out);
+  ASSERT_FALSE(chosen["trade_offs"].empty());
+  for (const Json& trade : chosen["trade_offs"]) {
+    Args typed = rest;
+    std::istringstream words(trade["options"].get<std::string>());
+    for (std::string word; words >> word;) typed.push_back(word);
+    const CliResult result = RunCli(typed);
+    ASSERT_EQ(result.exit_code, 0) << trade << result.err;
+    const Json other = Json::parse(result.out);
+    EXPECT_EQ(other["bytes"]["arena"], trade["arena"]) << trade;
+    EXPECT_EQ(other["flops"]["step"], trade["flops_step"]) << trade;
+  }
+}
+
+TEST(CliAllow, TellsTradeOffsThatCanBeTypedBesideIt) {
+  ExpectTradeOffsCanBeTyped(
+      {"plan", "wrn-10-1", "--batch", "16", "--threads", "1", "--json",
+       "--allow", "f16,bf16", "--target-class", "generic"},
+      {"--budget", "3MB"});
+  // The first has no budget of its own.
+  ExpectTradeOffsCanBeTyped(
+      {"plan", "mlp", "--threads", "1", "--json", "--allow", "f16"},
+      {"--checkpoint", "residual-2", "--budget", "10MB"});
+}
+
 TEST(CliAllow, TellsTradeOffsInTheTypeThatWasChosen) {
   const Args plan = {"plan",      "wrn-10-1", "--batch", "16",
                      "--threads", "2",        "--json"};
