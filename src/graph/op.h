@@ -76,7 +76,7 @@ class Emitter {
   // `value` has given, else of an op of their own, made now.
   virtual ValuePair MomentsOf(ValueId value) = 0;
   virtual void SetMoments(ValueId value, ValuePair moments) = 0;
-  // Groups of images that batch statistics are taken of, each on its own: 1 for
+  // Groups of a batch that its statistics are taken of, each on its own: 1 for
   // the whole batch.
   virtual int64_t statistics_groups() const = 0;
   // Has the update phase copy `next` over `state`: a step that is skipped

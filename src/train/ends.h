@@ -21,7 +21,7 @@ namespace thimble::train {
 // are the arena's: valid as long as the session.
 std::vector<FeedBuffer> FeedsOf(Session& session, const Ends& ends);
 
-// What the plan's first axis counts: "images". Losses are means over it, and
+// What the plan's first axis counts, as "images". Losses are means over it, and
 // speed is told by it.
 std::string_view AxisNameOf(const Plan& plan);
 
