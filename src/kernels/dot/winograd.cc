@@ -112,8 +112,8 @@ constexpr int64_t kRowsAhead = 3;
 // What a row of results needs is asked for while earlier ones are written.
 void PrefetchRow(const conv::Sink& sink, int64_t offset, int64_t pixels) {
   for (const ConstTensor* tensor : {&sink.residual, &sink.x}) {
+    if (!tensor->is_there() || !IsBf16(*tensor)) continue;
     const uint16_t* from = Bf16At(*tensor, offset);
-    if (from == nullptr) continue;
     for (int64_t i = 0; i < pixels; i += 32) __builtin_prefetch(from + i);
   }
 }
