@@ -5,10 +5,10 @@
 //
 // - Value blocks: small dtypes need a scale. Every `values` elements share one,
 //   kept behind all elements.
-// - Sparsity: only some blocks of elements are kept. Which ones says an index,
-//   behind the elements (and their scales).
+// - Sparsity: only some elements are kept, as a member of a pool (sparsity.h).
+//   Which ones says the pool's index, which is a value of its own.
 //
-// Each part begins at a multiple of kStorageAlignment. Plain values.
+// Scales begin at a multiple of kStorageAlignment. Plain values.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include <string>
 
 #include "thimble/dtype.h"
+#include "thimble/sparsity.h"
 
 namespace thimble {
 
@@ -29,9 +30,9 @@ struct ValueBlocks {
 };
 
 struct Sparsity {
-  int64_t nonzeros;    // blocks that are kept, at most
-  int64_t block;       // elements of a block
-  int64_t index_bits;  // of the whole index
+  int64_t kept;       // blocks, when training begins: later others may be more
+  WeightBlock block;  // or fewer
+  uint32_t member;    // which matrix of the pool
   friend bool operator==(const Sparsity&, const Sparsity&) = default;
 };
 
@@ -41,7 +42,7 @@ struct Storage {
 
   // Of a tensor with `elements` elements: how many are kept,
   int64_t Kept(int64_t elements) const;
-  // and the bytes of all parts together.
+  // and the bytes of all parts together, of what is sparse as training begins.
   size_t Bytes(int64_t elements) const;
 
   // Where scales begin, in bytes from the first element. REQUIRES: blocks.

@@ -26,17 +26,19 @@ TEST(Storage, InBlocksHasAScaleForEachBlockTheLastPartialOneIncluded) {
   EXPECT_EQ(storage.ToString(), "u8 in blocks of 64");
 }
 
-TEST(Storage, ThatIsSparseKeepsNonzerosAndTheirIndex) {
-  // The paper's format for 1000 of 4608 weights: 13 bits for each.
+TEST(Storage, ThatIsSparseKeepsValuesOnly) {
   Storage storage = DType::kF16;
-  storage.sparsity =
-      Sparsity{.nonzeros = 1000, .block = 1, .index_bits = 13 * 1000};
+  storage.sparsity = Sparsity{.kept = 1000, .block = {}, .member = 0};
   EXPECT_EQ(storage.Kept(4608), 1000);
-  EXPECT_EQ(storage.Bytes(4608), 2000u + 1625u);
+  EXPECT_EQ(storage.Bytes(4608), 2000u);
   EXPECT_EQ(storage.ToString(), "f16, sparse");
-  storage.sparsity->block = 4;
+  storage.sparsity->block = {.outputs = 2, .inputs = 2};
   EXPECT_EQ(storage.Kept(4608), 4000);
-  EXPECT_EQ(storage.Bytes(4608), 8000u + 1625u);
+  EXPECT_EQ(storage.Bytes(4608), 8000u);
+  // Its blocks of values that share a scale are those of what is kept.
+  storage.dtype = DType::kU8;
+  storage.blocks = ValueBlocks{.values = 64, .scale = DType::kBF16};
+  EXPECT_EQ(storage.Bytes(4608), 4000u + 2 * 63u);
 }
 
 TEST(Storage, OfDifferentFormsDiffers) {
@@ -44,7 +46,7 @@ TEST(Storage, OfDifferentFormsDiffers) {
   Storage blocks = plain;
   blocks.blocks = ValueBlocks{.values = 64, .scale = DType::kF16};
   Storage sparse = plain;
-  sparse.sparsity = Sparsity{.nonzeros = 1, .block = 1, .index_bits = 8};
+  sparse.sparsity = Sparsity{.kept = 1, .block = {}, .member = 0};
   EXPECT_EQ(plain, DType::kU8);
   EXPECT_NE(plain, DType::kF32);
   EXPECT_NE(blocks, plain);

@@ -77,7 +77,8 @@ std::string Axis::Counted(int64_t count) const {
 }
 
 int64_t Storage::Kept(int64_t elements) const {
-  return sparsity.has_value() ? sparsity->nonzeros * sparsity->block : elements;
+  return sparsity.has_value() ? sparsity->kept * sparsity->block.values()
+                              : elements;
 }
 
 namespace {
@@ -96,18 +97,9 @@ size_t Storage::ScalesOffset(int64_t elements) const {
 
 size_t Storage::Bytes(int64_t elements) const {
   const int64_t kept = Kept(elements);
-  size_t bytes = BytesFor(dtype, kept);
-  const auto add_part = [&bytes](size_t part) {
-    bytes = AlignedForStorage(bytes) + part;
-  };
-  if (blocks.has_value()) {
-    const int64_t scales = (kept + blocks->values - 1) / blocks->values;
-    add_part(BytesFor(blocks->scale, scales));
-  }
-  if (sparsity.has_value()) {
-    add_part(BytesFor(DType::kBit, sparsity->index_bits));
-  }
-  return bytes;
+  if (!blocks.has_value()) return BytesFor(dtype, kept);
+  const int64_t scales = (kept + blocks->values - 1) / blocks->values;
+  return ScalesOffset(elements) + BytesFor(blocks->scale, scales);
 }
 
 std::string Storage::ToString() const {

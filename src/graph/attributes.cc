@@ -27,9 +27,9 @@ std::string AttributeText(const Storage& storage) {
                         DTypeName(blocks->scale));
   }
   if (const auto& sparsity = storage.sparsity; sparsity.has_value()) {
-    text +=
-        fmt::format(" with {} nonzeros of {} and {} bits", sparsity->nonzeros,
-                    sparsity->block, sparsity->index_bits);
+    text += fmt::format(" keeps {} blocks of {} by {} as member {}",
+                        sparsity->kept, sparsity->block.outputs,
+                        sparsity->block.inputs, sparsity->member);
   }
   return text;
 }

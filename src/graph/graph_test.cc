@@ -144,9 +144,9 @@ TEST(Fingerprint, DependsOnAllOfAGraphButItsBatch) {
   with("b", {{4}, DType::kF32}, Role::kParameter, {});
   with("b", {{3}, DType::kF16}, Role::kParameter, {});
   Storage storage = DType::kF32;
-  storage.sparsity = Sparsity{.nonzeros = 2, .block = 1, .index_bits = 4};
+  storage.sparsity = Sparsity{.kept = 2, .block = {}, .member = 0};
   with("b", {{3}, storage}, Role::kParameter, {});
-  storage.sparsity->nonzeros = 1;
+  storage.sparsity->kept = 1;
   with("b", {{3}, storage}, Role::kParameter, {});
   storage.sparsity.reset();
   storage.blocks = ValueBlocks{.values = 64, .scale = DType::kF16};

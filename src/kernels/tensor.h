@@ -6,7 +6,9 @@
 // (f32(), u8(), …) where it takes one type only, by As<T>() behind
 // WithFloatType or WithStorageType. All of them are checked; data() is for what
 // looks at no element. Bytes in blocks of 64 also have scales, one bf16 for
-// each block; they are not taken for plain bytes. Values; they own nothing.
+// each block; they are not taken for plain bytes. A sparse tensor also has a
+// pattern (thimble/sparsity.h), and is not taken for a dense one: values() is
+// what it keeps, as a tensor of its own. Values; they own nothing.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +17,7 @@
 #include "base/check.h"
 #include "kernels/storage.h"
 #include "thimble/dtype.h"
+#include "thimble/sparsity.h"
 
 namespace thimble::kernels {
 
@@ -23,8 +26,9 @@ class ConstTensor {
  public:
   ConstTensor(const void* data, DType dtype)
       : ConstTensor(data, dtype, nullptr) {}
-  ConstTensor(const void* data, DType dtype, const uint16_t* scales)
-      : data_(data), dtype_(dtype), scales_(scales) {}
+  ConstTensor(const void* data, DType dtype, const uint16_t* scales,
+              const Pattern* pattern = nullptr)
+      : data_(data), dtype_(dtype), scales_(scales), pattern_(pattern) {}
   // A tensor that is not there, where a contract allows that.
   static ConstTensor None() { return {nullptr, DType::kF32}; }
 
@@ -33,6 +37,12 @@ class ConstTensor {
   bool is_there() const { return data_ != nullptr; }
   bool is_in_blocks() const { return scales_ != nullptr; }
   const uint16_t* scales() const { return scales_; }
+  bool is_sparse() const { return pattern_ != nullptr; }
+  // Null where it is dense.
+  const Pattern* pattern() const { return pattern_; }
+  // What is stored of it, one element after the other: itself, where it is
+  // dense.
+  ConstTensor values() const { return {data_, dtype_, scales_}; }
 
   // Null for a tensor that is not there. REQUIRES: it is stored so.
   template <typename T>
@@ -50,7 +60,7 @@ class ConstTensor {
   }
   // The bytes of a tensor in blocks, each times its scale.
   const uint8_t* codes() const {
-    TH_CHECK(dtype_ == DType::kU8 && is_in_blocks());
+    TH_CHECK(dtype_ == DType::kU8 && is_in_blocks() && !is_sparse());
     return static_cast<const uint8_t*>(data_);
   }
 
@@ -58,6 +68,7 @@ class ConstTensor {
   // the element begins one.
   ConstTensor From(int64_t element) const {
     if (!is_there()) return *this;
+    TH_CHECK(!is_sparse());
     TH_CHECK(!is_in_blocks() || element % kBlock == 0);
     return {static_cast<const std::byte*>(data_) + BytesFor(dtype_, element),
             dtype_, is_in_blocks() ? scales_ + element / kBlock : nullptr};
@@ -68,24 +79,27 @@ class ConstTensor {
  private:
   template <typename T>
   const T* StoredAs(DType dtype) const {
-    TH_CHECK(!is_there() || (dtype_ == dtype && !is_in_blocks()));
+    TH_CHECK(!is_there() ||
+             (dtype_ == dtype && !is_in_blocks() && !is_sparse()));
     return static_cast<const T*>(data_);
   }
 
   const void* data_;
   DType dtype_;
   const uint16_t* scales_;
+  const Pattern* pattern_ = nullptr;
 };
 
 // What a kernel writes, or changes where it lies.
 class Tensor {
  public:
   Tensor(void* data, DType dtype) : Tensor(data, dtype, nullptr) {}
-  Tensor(void* data, DType dtype, uint16_t* scales)
-      : data_(data), dtype_(dtype), scales_(scales) {}
+  Tensor(void* data, DType dtype, uint16_t* scales,
+         const Pattern* pattern = nullptr)
+      : data_(data), dtype_(dtype), scales_(scales), pattern_(pattern) {}
   static Tensor None() { return {nullptr, DType::kF32}; }
   operator ConstTensor() const {  // NOLINT: implicit
-    return {data_, dtype_, scales_};
+    return {data_, dtype_, scales_, pattern_};
   }
 
   void* data() const { return data_; }
@@ -93,6 +107,9 @@ class Tensor {
   bool is_there() const { return data_ != nullptr; }
   bool is_in_blocks() const { return scales_ != nullptr; }
   uint16_t* scales() const { return scales_; }
+  bool is_sparse() const { return pattern_ != nullptr; }
+  const Pattern* pattern() const { return pattern_; }
+  Tensor values() const { return {data_, dtype_, scales_}; }
 
   // As ConstTensor's.
   template <typename T>
@@ -108,12 +125,13 @@ class Tensor {
     return StoredAs<uint16_t>(dtype);
   }
   uint8_t* codes() const {
-    TH_CHECK(dtype_ == DType::kU8 && is_in_blocks());
+    TH_CHECK(dtype_ == DType::kU8 && is_in_blocks() && !is_sparse());
     return static_cast<uint8_t*>(data_);
   }
 
   Tensor From(int64_t element) const {
     if (!is_there()) return *this;
+    TH_CHECK(!is_sparse());
     constexpr int64_t kBlock = ConstTensor::kBlock;
     TH_CHECK(!is_in_blocks() || element % kBlock == 0);
     return {static_cast<std::byte*>(data_) + BytesFor(dtype_, element), dtype_,
@@ -123,13 +141,15 @@ class Tensor {
  private:
   template <typename T>
   T* StoredAs(DType dtype) const {
-    TH_CHECK(!is_there() || (dtype_ == dtype && !is_in_blocks()));
+    TH_CHECK(!is_there() ||
+             (dtype_ == dtype && !is_in_blocks() && !is_sparse()));
     return static_cast<T*>(data_);
   }
 
   void* data_;
   DType dtype_;
   uint16_t* scales_;
+  const Pattern* pattern_ = nullptr;
 };
 
 // Plain f32, for tests and for vectors that are never stored otherwise.

@@ -28,7 +28,8 @@ kernels::Conv2dShape Conv2d::ShapeOf(const ValueSpec& x,
           .kernel_h = w.shape[2],
           .kernel_w = w.shape[3],
           .stride = stride_,
-          .padding = padding_};
+          .padding = padding_,
+          .blocks = BlocksOf(w.storage)};
 }
 
 Result<std::vector<ValueSpec>> Conv2d::Infer(

@@ -79,7 +79,7 @@ TEST(Flops, OfLinearAreTwoForEachProduct) {
 
 TEST(Flops, OfSparseWeightsAreTwoForEachProductWithOneThatIsKept) {
   ValueSpec w = kW;  // 4 * 27 weights, at 8 * 9 places
-  w.storage.sparsity = Sparsity{.nonzeros = 10, .block = 2, .index_bits = 0};
+  w.storage.sparsity = Sparsity{.kept = 10, .block = {1, 2}, .member = 0};
   const ValueSpec conv[] = {kX, w};
   EXPECT_EQ(Conv2d(2, 1).Flops(conv, {}), 2 * 20 * 8 * 9);
   const ValueSpec linear[] = {F32({8, 27}), w};

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -22,6 +23,12 @@ Status CheckStored(std::string_view what, const ValueSpec& spec,
 // The same where several storages are taken.
 Status CheckStoredAsOneOf(std::string_view what, const ValueSpec& spec,
                           std::span<const Storage> storages);
+// What a sparse weight keeps as one; none where it is dense.
+inline std::optional<WeightBlock> BlocksOf(const Storage& storage) {
+  if (!storage.sparsity.has_value()) return std::nullopt;
+  return storage.sparsity->block;
+}
+
 // An error unless `spec` is stored as f32, f16 or bf16.
 Status CheckFloat(std::string_view what, const ValueSpec& spec);
 

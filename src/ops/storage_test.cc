@@ -33,7 +33,7 @@ TEST(Storage, CopiesTakeOneType) {
 
 TEST(Storage, BlocksAndSparsityAreNotTakenForThePlainType) {
   ValueSpec w = {{8, 6}, DType::kF32};
-  w.storage.sparsity = Sparsity{.nonzeros = 9, .block = 1, .index_bits = 54};
+  w.storage.sparsity = Sparsity{.kept = 9, .block = {}, .member = 0};
   EXPECT_EQ(CheckStored("w", w, DType::kF32).message(),
             "needs w stored as f32, got f32, sparse [8, 6]");
   ValueSpec v = {{8, 6}, DType::kU8};

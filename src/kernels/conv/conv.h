@@ -4,7 +4,9 @@
 // alone or fused with what stands around it in a network. Tensors are stored as
 // f32, f16 or bf16 (images also as u8); arithmetic is f32, and a result is
 // rounded once, to nearest even, when it is stored. Weights are [out_channels,
-// in_channels, kernel_h, kernel_w]. Where dot products are on (dot/dot_form.h)
+// in_channels, kernel_h, kernel_w], dense or sparse: of sparse ones, what is
+// kept is all that is read, and their gradient is made of what is kept alone.
+// Where dot products are on (dot/dot_form.h)
 // and all tensors are bf16, values are multiplied in pairs: what the prologue
 // makes is rounded to bf16 first, and denormals are zeros.
 //
@@ -16,11 +18,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/context.h"
 #include "kernels/grad_sink/grad_sink.h"
 #include "kernels/norm/norm.h"
 #include "kernels/tensor.h"
+#include "thimble/sparsity.h"
 
 namespace thimble::kernels {
 
@@ -33,6 +37,8 @@ struct Conv2dShape {
   int64_t kernel_w = 1;
   int64_t stride = 1;
   int64_t padding = 0;  // zeros on each side
+  // Of weights that are sparse, what is kept as one; none where they are dense.
+  std::optional<WeightBlock> blocks = std::nullopt;
 
   int64_t out_height() const {
     return (in_height + 2 * padding - kernel_h) / stride + 1;
@@ -98,6 +104,9 @@ struct Conv2dGradWeightTarget {
   bool accumulate = false;  // adds to what is there
   // In place of `to`: takes the sums in pieces (kernels/grad_sink).
   const PieceSink* pieces = nullptr;
+  // Of sparse weights: `to`, or the pieces, are the values that it keeps, one
+  // after the other.
+  const Pattern* pattern = nullptr;
 };
 
 // Scratch for any storage types, prologue and residual. `reducing`: with mean

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thimble/sparsity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace thimble {
+namespace {
+
+constexpr size_t kBitsAlignment = 8;
+
+// A reader loads eight bytes from the byte of a column on.
+constexpr size_t kLoad = 8;
+
+uint64_t LoadWord(const uint8_t* from) {
+  uint64_t word = 0;
+  std::memcpy(&word, from, kLoad);
+  return word;
+}
+
+uint64_t PackedColumn(const uint8_t* bits, int width, int64_t entry) {
+  const auto bit = static_cast<uint64_t>(entry) * static_cast<uint64_t>(width);
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  return LoadWord(bits + bit / 8) >> (bit % 8) & mask;
+}
+
+void PackColumn(uint8_t* bits, int width, int64_t entry, uint64_t column) {
+  const auto bit = static_cast<uint64_t>(entry) * static_cast<uint64_t>(width);
+  const uint64_t mask = ((uint64_t{1} << width) - 1) << (bit % 8);
+  const uint64_t word = (LoadWord(bits + bit / 8) & ~mask) | column
+                                                                 << (bit % 8);
+  std::memcpy(bits + bit / 8, &word, kLoad);
+}
+
+size_t RoundUp(size_t n, size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+const char* IndexCodecName(IndexCodec codec) {
+  return codec == IndexCodec::kPacked ? "packed" : "bitmap";
+}
+
+Result<IndexCodec> ParseIndexCodec(std::string_view name) {
+  for (const IndexCodec codec : {IndexCodec::kPacked, IndexCodec::kBitmap}) {
+    if (name == IndexCodecName(codec)) return codec;
+  }
+  return Status::Usage(
+      fmt::format("unknown index '{}'; it is packed or bitmap", name));
+}
+
+Result<BlockMatrix> BlocksOf(const Shape& weight, const WeightBlock& block) {
+  TH_CHECK(weight.rank() >= 2);
+  if (weight[0] % block.outputs != 0 || weight[1] % block.inputs != 0) {
+    return Status::Usage(fmt::format(
+        "blocks of {} outputs by {} inputs do not divide a weight {}",
+        block.outputs, block.inputs, weight.ToString()));
+  }
+  const BlockMatrix matrix = {
+      weight[0] / block.outputs,
+      weight[1] / block.inputs * weight.elements_from(2)};
+  if (matrix.columns > UINT16_MAX) {
+    return Status::Usage(
+        fmt::format("a weight {} has {} columns; sparse ones have at most {}",
+                    weight.ToString(), matrix.columns, UINT16_MAX));
+  }
+  return matrix;
+}
+
+int ColumnBits(int64_t columns) {
+  const auto last = static_cast<uint64_t>(columns - 1);
+  return static_cast<int>(std::max<int64_t>(1, std::bit_width(last)));
+}
+
+PatternReader::PatternReader(const Pattern& pattern, int64_t row)
+    : pattern_(&pattern), row_(row) {
+  for (int64_t r = 0; r < row; ++r) first_ += pattern.counts[r];
+}
+
+void PatternReader::Read(uint16_t* columns) {
+  const Pattern& p = *pattern_;
+  const int64_t n = count();
+  if (p.codec == IndexCodec::kPacked) {
+    for (int64_t i = 0; i < n; ++i) {
+      columns[i] = static_cast<uint16_t>(
+          PackedColumn(p.bits, p.column_bits, p.first + first_ + i));
+    }
+  } else {
+    const int64_t bytes = p.matrix.row_bytes();
+    const uint8_t* row = p.bits + row_ * bytes;
+    int64_t i = 0;
+    for (int64_t at = 0; at < bytes; at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, row + at,
+                  static_cast<size_t>(std::min<int64_t>(8, bytes - at)));
+      for (; word != 0; word &= word - 1) {
+        columns[i++] = static_cast<uint16_t>(8 * at + std::countr_zero(word));
+      }
+    }
+  }
+  first_ += n;
+  ++row_;
+}
+
+PoolLayout::PoolLayout(std::vector<BlockMatrix> matrices, WeightBlock block,
+                       int64_t kept, IndexCodec codec)
+    : matrices_(std::move(matrices)),
+      block_(block),
+      kept_(kept),
+      codec_(codec) {
+  TH_CHECK(!matrices_.empty() && kept_ > 0);
+  int64_t widest = 0;
+  for (const BlockMatrix& m : matrices_) widest = std::max(widest, m.columns);
+  column_bits_ = ColumnBits(widest);
+  size_t at = matrices_.size() * sizeof(uint32_t);
+  for (const BlockMatrix& m : matrices_) {
+    counts_.push_back(at);
+    at += static_cast<size_t>(m.rows) * sizeof(uint16_t);
+  }
+  at = RoundUp(at, kBitsAlignment);
+  for (const BlockMatrix& m : matrices_) {
+    bits_.push_back(at);
+    if (codec_ == IndexCodec::kBitmap) {
+      at += static_cast<size_t>(m.rows * m.row_bytes());
+    }
+  }
+  if (codec_ == IndexCodec::kPacked) {
+    const auto bits = static_cast<size_t>(kept_ * column_bits_);
+    at += (bits + 7) / 8 + kLoad;
+  }
+  index_bytes_ = RoundUp(at, kBitsAlignment);
+}
+
+PoolLayout PoolLayout::Smallest(std::vector<BlockMatrix> matrices,
+                                WeightBlock block, int64_t kept) {
+  PoolLayout packed(matrices, block, kept, IndexCodec::kPacked);
+  PoolLayout bitmap(std::move(matrices), block, kept, IndexCodec::kBitmap);
+  return bitmap.index_bytes() <= packed.index_bytes() ? bitmap : packed;
+}
+
+Pattern PoolLayout::Of(const std::byte* index, size_t m) const {
+  Pattern pattern{.matrix = matrices_[m],
+                  .block = block_,
+                  .codec = codec_,
+                  .column_bits = column_bits_};
+  const auto* kept = reinterpret_cast<const uint32_t*>(index);
+  for (size_t i = 0; i < m; ++i) pattern.first += kept[i];
+  pattern.kept = kept[m];
+  pattern.counts = reinterpret_cast<const uint16_t*>(index + counts_[m]);
+  pattern.bits = reinterpret_cast<const uint8_t*>(index + bits_[m]);
+  return pattern;
+}
+
+PoolLayout::Writer::Writer(const PoolLayout& layout, std::byte* index)
+    : layout_(layout), index_(index) {
+  std::memset(index, 0, layout.index_bytes());
+}
+
+void PoolLayout::Writer::Row(std::span<const uint16_t> columns) {
+  const BlockMatrix& matrix = layout_.matrix(matrix_);
+  const auto n = static_cast<int64_t>(columns.size());
+  TH_CHECK(n <= matrix.columns && written_ + n <= layout_.kept());
+  auto* kept = reinterpret_cast<uint32_t*>(index_);
+  kept[matrix_] += static_cast<uint32_t>(n);
+  auto* counts =
+      reinterpret_cast<uint16_t*>(index_ + layout_.CountsOffset(matrix_));
+  counts[row_] = static_cast<uint16_t>(n);
+  auto* bits = reinterpret_cast<uint8_t*>(index_ + layout_.BitsOffset(matrix_));
+  for (int64_t i = 0; i < n; ++i) {
+    const uint16_t column = columns[static_cast<size_t>(i)];
+    if (layout_.codec() == IndexCodec::kPacked) {
+      PackColumn(bits, layout_.column_bits(), written_ + i, column);
+    } else {
+      uint8_t& byte = bits[row_ * matrix.row_bytes() + column / 8];
+      byte = static_cast<uint8_t>(byte | 1u << (column % 8));
+    }
+  }
+  written_ += n;
+  if (++row_ < matrix.rows) return;
+  row_ = 0;
+  ++matrix_;
+}
+
+namespace {
+
+Status CheckRow(const Pattern& pattern, PatternReader& reader) {
+  const int64_t row = reader.row();
+  const int64_t n = reader.count();
+  if (n > pattern.matrix.columns) {
+    return Status::Failed(fmt::format("row {} keeps {} of {} blocks", row, n,
+                                      pattern.matrix.columns));
+  }
+  if (pattern.codec == IndexCodec::kBitmap) {
+    const uint8_t* bits = pattern.bits + row * pattern.matrix.row_bytes();
+    int64_t set = 0;
+    for (int64_t i = 0; i < pattern.matrix.row_bytes(); ++i) {
+      set += std::popcount(bits[i]);
+    }
+    const int64_t spare =
+        8 * pattern.matrix.row_bytes() - pattern.matrix.columns;
+    const uint8_t last = bits[pattern.matrix.row_bytes() - 1];
+    if (set != n || (last >> (8 - spare)) != 0) {
+      return Status::Failed(
+          fmt::format("row {} keeps {} blocks, its bits say {}", row, n, set));
+    }
+  }
+  std::vector<uint16_t> columns(static_cast<size_t>(n));
+  reader.Read(columns.data());
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] < pattern.matrix.columns &&
+        (i == 0 || columns[i - 1] < columns[i])) {
+      continue;
+    }
+    return Status::Failed(fmt::format("row {} has column {} of {} out of order",
+                                      row, columns[i], pattern.matrix.columns));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status CheckIndex(const PoolLayout& layout, std::span<const std::byte> index) {
+  if (index.size() != layout.index_bytes()) {
+    return Status::Failed(fmt::format("the index has {} bytes, not {}",
+                                      index.size(), layout.index_bytes()));
+  }
+  int64_t kept = 0;
+  for (size_t m = 0; m < layout.size(); ++m) {
+    kept += layout.Of(index.data(), m).kept;
+  }
+  if (kept != layout.kept()) {
+    return Status::Failed(
+        fmt::format("the index keeps {} blocks, not {}", kept, layout.kept()));
+  }
+  for (size_t m = 0; m < layout.size(); ++m) {
+    const Pattern pattern = layout.Of(index.data(), m);
+    int64_t of_rows = 0;
+    for (int64_t r = 0; r < pattern.matrix.rows; ++r) {
+      of_rows += pattern.counts[r];
+    }
+    if (of_rows != pattern.kept) {
+      return Status::Failed(
+          fmt::format("the rows of matrix {} keep {} blocks in all, not {}", m,
+                      of_rows, pattern.kept));
+    }
+    PatternReader reader(pattern);
+    while (reader.row() < pattern.matrix.rows) {
+      const Status status = CheckRow(pattern, reader);
+      if (status.ok()) continue;
+      return Status::Failed(
+          fmt::format("matrix {} of the index: {}", m, status.message()));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace thimble
