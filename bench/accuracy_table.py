@@ -63,6 +63,19 @@ def row(name, accuracies, base):
     return cells
 
 
+# Settings that train in another way than f32's, and what trains so in f32.
+TRAINED_ALIKE = {"f16-no-gradients": "f32-plain-momentum",
+                 "f16-no-gradients-batch-10": "f32-batch-10"}
+
+
+def row_beside(name, runs):
+    """A further line for a setting that f32 can be trained like, if it was."""
+    like = TRAINED_ALIKE.get(name)
+    if like not in runs:
+        return None
+    return [f"{name}, minus {like}", *row(name, runs[name], runs[like])[1:]]
+
+
 def main():
     """FOLDER of logs, FILE of records, SEEDS, "record" or "", settings."""
     folder, file = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -83,8 +96,10 @@ def main():
     print("| setting | seeds | best accuracy, % | minus f32's | 95% interval |")
     print("|---|---|---|---|---|")
     for name, accuracies in sorted(runs.items()):
-        print("| " + " | ".join(row(name, accuracies, runs.get("f32", {})))
-              + " |")
+        lines = [row(name, accuracies, runs.get("f32", {})),
+                 row_beside(name, runs)]
+        for cells in filter(None, lines):
+            print("| " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,17 @@ class TableTest(unittest.TestCase):
         self.assertEqual(cells[4], "[-2.43, +3.93]")
         self.assertEqual(accuracy_table.row("f32", base, base)[3:], ["", ""])
 
+    def test_a_setting_stands_beside_f32_trained_alike(self):
+        runs = {"f16-no-gradients": {1: 61.0, 2: 62.0},
+                "f32": {1: 64.0, 2: 64.0}}
+        self.assertIsNone(accuracy_table.row_beside("f16-no-gradients", runs))
+        runs["f32-plain-momentum"] = {1: 61.5, 2: 63.0}
+        cells = accuracy_table.row_beside("f16-no-gradients", runs)
+        self.assertEqual(cells[0],
+                         "f16-no-gradients, minus f32-plain-momentum")
+        self.assertEqual(cells[3], "-0.75")
+        self.assertIsNone(accuracy_table.row_beside("f16-nearest", runs))
+
     def test_a_training_that_has_not_ended_does_not_count(self):
         with tempfile.TemporaryDirectory() as folder:
             log = pathlib.Path(folder) / "f32-1.jsonl"
