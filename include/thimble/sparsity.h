@@ -136,6 +136,12 @@ class PoolLayout {
   // The pattern of matrix m, as an index of this layout has it now.
   Pattern Of(const std::byte* index, size_t m) const;
 
+  // Writes one row of matrix m: its count and its bits, nothing else. `entry`
+  // is the place of its first block in the pool; columns are ascending.
+  // REQUIRES: there is room for them from there on.
+  void WriteRow(std::byte* index, size_t m, int64_t row, int64_t entry,
+                std::span<const uint16_t> columns) const;
+
   // Writes an index, from scratch or again: begin with matrix 0, and give every
   // row of every matrix in order.
   class Writer {

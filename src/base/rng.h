@@ -98,5 +98,14 @@ constexpr uint32_t UpdateStream(uint32_t position) {
 constexpr uint32_t GradientStream(uint32_t number) {
   return 0xC0000000u + number;
 }
+// The positions of a sparse pattern: four streams for each matrix of a pool,
+// two for its first pattern, two for what a rewiring grows. REQUIRES: matrix <
+// 2^26.
+constexpr uint32_t PatternStream(uint32_t matrix) {
+  return 0xE0000000u + 4 * matrix;
+}
+// Which matrix gets the difference when a rewiring's growth is rounded; element
+// = draw.
+inline constexpr uint32_t kGrowthStream = kOrderStream + 3;
 
 }  // namespace thimble

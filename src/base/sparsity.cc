@@ -30,12 +30,26 @@ uint64_t PackedColumn(const uint8_t* bits, int width, int64_t entry) {
   return LoadWord(bits + bit / 8) >> (bit % 8) & mask;
 }
 
-void PackColumn(uint8_t* bits, int width, int64_t entry, uint64_t column) {
+// Writes columns from `entry` on. Bits around them stay as they are.
+void PackColumns(uint8_t* bits, int width, int64_t entry,
+                 std::span<const uint16_t> columns) {
   const auto bit = static_cast<uint64_t>(entry) * static_cast<uint64_t>(width);
-  const uint64_t mask = ((uint64_t{1} << width) - 1) << (bit % 8);
-  const uint64_t word = (LoadWord(bits + bit / 8) & ~mask) | column
-                                                                 << (bit % 8);
-  std::memcpy(bits + bit / 8, &word, kLoad);
+  bits += bit / 8;
+  int held = static_cast<int>(bit % 8);
+  uint64_t word = *bits & ((1u << held) - 1);
+  for (const uint64_t column : columns) {
+    word |= column << held;
+    held += width;
+    if (held < 32) continue;
+    std::memcpy(bits, &word, 4);
+    bits += 4;
+    word >>= 32;
+    held -= 32;
+  }
+  for (; held >= 8; held -= 8, word >>= 8) *bits++ = static_cast<uint8_t>(word);
+  if (held > 0) {
+    *bits = static_cast<uint8_t>((*bits >> held << held) | word);
+  }
 }
 
 size_t RoundUp(size_t n, size_t multiple) {
@@ -158,32 +172,38 @@ Pattern PoolLayout::Of(const std::byte* index, size_t m) const {
   return pattern;
 }
 
+void PoolLayout::WriteRow(std::byte* index, size_t m, int64_t row,
+                          int64_t entry,
+                          std::span<const uint16_t> columns) const {
+  const auto n = static_cast<int64_t>(columns.size());
+  TH_CHECK(n <= matrices_[m].columns && entry + n <= kept_);
+  reinterpret_cast<uint16_t*>(index + counts_[m])[row] =
+      static_cast<uint16_t>(n);
+  auto* bits = reinterpret_cast<uint8_t*>(index + bits_[m]);
+  if (codec_ == IndexCodec::kPacked) {
+    PackColumns(bits, column_bits_, entry, columns);
+    return;
+  }
+  const int64_t bytes = matrices_[m].row_bytes();
+  bits += row * bytes;
+  std::memset(bits, 0, static_cast<size_t>(bytes));
+  for (const uint16_t column : columns) {
+    bits[column / 8] =
+        static_cast<uint8_t>(bits[column / 8] | 1u << (column % 8));
+  }
+}
+
 PoolLayout::Writer::Writer(const PoolLayout& layout, std::byte* index)
     : layout_(layout), index_(index) {
   std::memset(index, 0, layout.index_bytes());
 }
 
 void PoolLayout::Writer::Row(std::span<const uint16_t> columns) {
-  const BlockMatrix& matrix = layout_.matrix(matrix_);
+  layout_.WriteRow(index_, matrix_, row_, written_, columns);
   const auto n = static_cast<int64_t>(columns.size());
-  TH_CHECK(n <= matrix.columns && written_ + n <= layout_.kept());
-  auto* kept = reinterpret_cast<uint32_t*>(index_);
-  kept[matrix_] += static_cast<uint32_t>(n);
-  auto* counts =
-      reinterpret_cast<uint16_t*>(index_ + layout_.CountsOffset(matrix_));
-  counts[row_] = static_cast<uint16_t>(n);
-  auto* bits = reinterpret_cast<uint8_t*>(index_ + layout_.BitsOffset(matrix_));
-  for (int64_t i = 0; i < n; ++i) {
-    const uint16_t column = columns[static_cast<size_t>(i)];
-    if (layout_.codec() == IndexCodec::kPacked) {
-      PackColumn(bits, layout_.column_bits(), written_ + i, column);
-    } else {
-      uint8_t& byte = bits[row_ * matrix.row_bytes() + column / 8];
-      byte = static_cast<uint8_t>(byte | 1u << (column % 8));
-    }
-  }
+  reinterpret_cast<uint32_t*>(index_)[matrix_] += static_cast<uint32_t>(n);
   written_ += n;
-  if (++row_ < matrix.rows) return;
+  if (++row_ < layout_.matrix(matrix_).rows) return;
   row_ = 0;
   ++matrix_;
 }
