@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "sparse_options.h"
 #include "thimble/cpus.h"
 #include "thimble/model.h"
 #include "thimble/plan_search.h"
@@ -177,6 +178,7 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
              "before the last layer of mlp and cnn, between the "
              "convolutions of each block of wrn-D-K (default 0)");
   AddPrecisionFlags(app, flags);
+  AddSparseFlags(app, flags);
   AddThreadsFlag(app, flags.threads);
   AddBudgetFlag(app, flags.budget);
   AddAllowFlags(app, flags);
@@ -273,6 +275,7 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
       PrecisionOf(flags, FloatType(flags.precision, DType::kF32));
   options.optimizer = MakeOptimizer(flags, options.precision);
   options.allow_precision = AllowedPrecisions(flags);
+  options.sparse = flags.sparse;
   options.target_class = flags.target_class.empty()
                              ? TargetClassOf(TargetInUse())
                              : *ParseTargetClass(flags.target_class);

@@ -26,6 +26,7 @@ struct PlanFlags {
   std::string precision;  // empty: f32, or what the budget may choose
   // Empty: as `precision` says.
   std::string parameters, gradients, activations, state;
+  SparseWeights sparse;
   std::string rounding;  // empty: stochastic for bf16 weights, else nearest
   int threads = 0;       // 0: one per CPU
   std::string budget;

@@ -80,7 +80,7 @@ std::string Rate(double per_second) {
 void PrintTable(const Plan& plan, const TrainSummary& summary) {
   const int64_t over = summary.rss_peak_bytes - summary.rss_base_bytes;
   std::vector<std::pair<std::string, std::string>> rows = {
-      {"parameters", std::to_string(plan.graph().ParameterCount())},
+      {"parameters", std::to_string(plan.ParameterCount())},
       {"planned arena", FormatBytesUp(summary.arena_bytes)},
       {"peak RSS over base",
        FormatBytesUp(static_cast<uint64_t>(over > 0 ? over : 0))},

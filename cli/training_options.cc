@@ -3,6 +3,8 @@
 
 #include <optional>
 
+#include "sparse_options.h"
+
 namespace thimble::cli {
 namespace {
 
@@ -47,6 +49,7 @@ bool IsHalf(DType dtype) {
 // What would have no effect is a mistake.
 void CheckEffects(const CLI::App& app, const PlanFlags& flags) {
   CheckChoices(app, flags);
+  CheckSparseEffects(app, flags);
   if (flags.two_pass && !flags.fuse) {
     RefuseWithout(app, "--two-pass",
                   "is for fused convolutions, and with --fuse off there are "

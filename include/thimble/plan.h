@@ -18,6 +18,8 @@
 #include "thimble/graph.h"
 #include "thimble/optimizer.h"
 #include "thimble/precision.h"
+#include "thimble/sparse_pool.h"
+#include "thimble/sparse_weights.h"
 #include "thimble/status.h"
 #include "thimble/target_class.h"
 
@@ -37,6 +39,7 @@ struct PrecisionChoice {
 struct PlanOptions {
   std::shared_ptr<const Optimizer> optimizer = Sgd();  // never null
   Precision precision;
+  SparseWeights sparse;
   int threads = 1;
   // How much of the batch (of its images, say) goes through one forward and
   // backward pass; 0: the whole batch, which it must divide. A step adds up the
@@ -131,10 +134,12 @@ struct PlanParts {
   Ends train, evaluate;           // as values of the executable graph
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;  // running ones: saved with the parameters
+  std::optional<SparsePool> sparse;
   std::vector<ScheduledOp> schedule;
   std::vector<Buffer> buffers;
   std::vector<uint32_t> buffer_of;  // per value
   std::vector<bool> carried;        // per value, see Plan::IsCarried
+  std::vector<ValueId> pool_of;     // per value, see Plan::PoolOf
   size_t arena_bytes = 0;
   size_t lower_bound = 0;                   // most bytes live at once
   uint32_t peak_time = 0;                   // the first moment with that many
@@ -171,6 +176,10 @@ class Plan {
     return parts_.parameters;
   }
   std::span<const ValueId> statistics() const { return parts_.statistics; }
+  // None where all weights are dense.
+  const std::optional<SparsePool>& sparse() const { return parts_.sparse; }
+  // Elements of all parameters, those that sparse ones do not keep included.
+  int64_t ParameterCount() const;
   std::span<const ScheduledOp> schedule() const { return parts_.schedule; }
   std::span<const Buffer> buffers() const { return parts_.buffers; }
 
@@ -191,7 +200,11 @@ class Plan {
 
   // REQUIRES: v belongs to graph().
   const Buffer& BufferOf(ValueId v) const;
+  // Of a member, where its pool begins.
   size_t OffsetOf(ValueId v) const { return BufferOf(v).offset; }
+  // The pool that a sparse value is a member of; invalid for other values.
+  // Where in it the member lies now, its index says.
+  ValueId PoolOf(ValueId v) const { return parts_.pool_of[v.i]; }
   // Whether `v` lives through all microbatches of a step, of which there are
   // several: what each of them adds to, for the update to read.
   bool IsCarried(ValueId v) const { return parts_.carried[v.i]; }

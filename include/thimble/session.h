@@ -9,10 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "thimble/plan.h"
+#include "thimble/rewiring.h"
 #include "thimble/status.h"
 
 namespace thimble {
@@ -119,6 +121,11 @@ class Session {
   StepOutcome Update(float learning_rate) {
     return Update(learning_rate, learning_rate);
   }
+  // Behind the next Update that applies, sparse weights are rewired. REQUIRES:
+  // the plan has some. The seed and the step of `options` are the session's.
+  void RewireAtUpdate(const RewireOptions& options);
+  // What the last Update's rewiring did; none where it did not rewire.
+  const std::optional<RewireResult>& rewired() const;
   // In place of Update: leaves all state as it is, and goes on.
   StepOutcome Skip();
   // Both, for a step of one part.
@@ -131,7 +138,8 @@ class Session {
         AxisParts{AxisPart{.first = 0, .count = count, .total = count}});
   }
 
-  // The bytes of a value of plan().graph(); meaningful while it lives.
+  // The bytes of a value of plan().graph(); meaningful while it lives. Of a
+  // sparse one, what is kept now. REQUIRES: that is not in blocks of bytes.
   std::span<std::byte> Bytes(ValueId value);
   // REQUIRES: T (float, int32_t, uint8_t) is how the value is stored.
   template <typename T>
@@ -146,6 +154,7 @@ class Session {
   struct Impl;
   static ValueId FeedNamed(const Ends& ends, std::string_view name);
   void CheckStored(ValueId value, DType dtype) const;
+  void InitializePools(uint64_t seed);
   PassResult ResultOf(const Ends& ends);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

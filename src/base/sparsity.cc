@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "thimble/sparse_weights.h"
 
 namespace thimble {
 namespace {
@@ -91,6 +92,34 @@ Result<BlockMatrix> BlocksOf(const Shape& weight, const WeightBlock& block) {
 int ColumnBits(int64_t columns) {
   const auto last = static_cast<uint64_t>(columns - 1);
   return static_cast<int>(std::max<int64_t>(1, std::bit_width(last)));
+}
+
+Status SparseWeights::Check() const {
+  // Also refuses what is no number.
+  if (!(nonzero > 0.0 && nonzero <= 1.0)) {
+    return Status::Usage(fmt::format(
+        "the share of nonzero weights must be above 0 and at most 1, got {}",
+        nonzero));
+  }
+  if (block.outputs < 1 || block.inputs < 1 || block.values() > 64) {
+    return Status::Usage(fmt::format(
+        "blocks of {} outputs by {} inputs are not possible; they have 1 to "
+        "64 weights",
+        block.outputs, block.inputs));
+  }
+  if (is_dense() && *this != SparseWeights()) {
+    return Status::Usage(
+        "blocks, index and names of sparse weights have no effect where all "
+        "weights are kept; choose a share below 1 "
+        "(SparseWeights::nonzero)");
+  }
+  return Status::Ok();
+}
+
+int64_t KeptOf(double nonzero, const BlockMatrix& matrix) {
+  const auto kept = static_cast<int64_t>(
+      nonzero * static_cast<double>(matrix.blocks()) + 0.1);
+  return std::clamp<int64_t>(kept, 1, matrix.blocks());
 }
 
 PatternReader::PatternReader(const Pattern& pattern, int64_t row)

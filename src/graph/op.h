@@ -147,6 +147,9 @@ class OpDef : public std::enable_shared_from_this<OpDef> {
   // which makes all outputs anew. A form that makes the first output only
   // leaves the others, statistics, as the first run made them.
   virtual RepeatForm Repeat() const { return {shared_from_this(), false}; }
+  // Bit i: input i, a weight, may be sparse (thimble/sparsity.h). Its gradient
+  // then has the same storage. Of mode-free forms.
+  virtual uint32_t TakesSparse() const { return 0; }
   // Output 0 is input 0's bytes under another shape; nothing is executed.
   virtual bool IsView() const { return false; }
   // Bit i: output i can be carried through the microbatches of a step: the

@@ -15,6 +15,8 @@
 #include "kernels/context.h"
 #include "kernels/grad_sink/grad_sink.h"
 #include "kernels/tensor.h"
+#include "thimble/rewiring.h"
+#include "thimble/sparsity.h"
 
 namespace thimble {
 
@@ -44,6 +46,10 @@ struct RunContext {
   // The rate of the step that follows, for rounding errors that are handed on
   // to it; 0: as this step's.
   float next_learning_rate = 0.0f;
+  // How sparse weights are to be rewired behind the update, and where to tell
+  // what became of it; null: not this time.
+  const RewireOptions* rewire = nullptr;
+  RewireResult* rewired = nullptr;
 
   // REQUIRES: axis.valid().
   const AxisPart& PartOf(AxisId axis) const { return axes[axis.index()]; }
@@ -63,14 +69,30 @@ struct BoundValue {
   uint32_t stream = 0;  // see Value
   // Of a gradient that is not stored: what takes it instead.
   const kernels::GradFold* fold = nullptr;
+  // Of a sparse value: what it keeps, and the pool that it is a member of,
+  // which `data` is then.
+  const Pattern* pattern = nullptr;
+  const ValueSpec* pool = nullptr;
+  int64_t first = 0;  // the pool's first value that is its own
 
-  // In the storage type that the plan says. Of blocks, only those of
-  // U8InBlocks() have kernels.
+  // In the storage type that the plan says.
   kernels::Tensor tensor() const {
-    const Storage& storage = spec->storage;
+    if (pattern == nullptr) return TensorOf(*spec);
+    const kernels::Tensor own = TensorOf(*pool).From(first);
+    return {own.data(), own.dtype(), own.scales(), pattern};
+  }
+  // That are stored, of a value that a run uses whole.
+  int64_t elements() const {
+    return pattern != nullptr ? pattern->values() : spec->shape.elements();
+  }
+
+ private:
+  // Of blocks, only those of U8InBlocks() have kernels.
+  kernels::Tensor TensorOf(const ValueSpec& of) const {
+    const Storage& storage = of.storage;
     if (!storage.blocks.has_value()) return {data, storage.dtype};
     TH_CHECK(storage == U8InBlocks());
-    const size_t scales = storage.ScalesOffset(spec->shape.elements());
+    const size_t scales = storage.ScalesOffset(of.shape.elements());
     return {data, storage.dtype, reinterpret_cast<uint16_t*>(data + scales)};
   }
 };
@@ -88,6 +110,14 @@ struct BoundOp {
   kernels::Tensor Out(size_t i) const { return outputs[i].tensor(); }
   // An input that the op changes where it lies (OpDef::Mutates).
   kernels::Tensor Mutable(size_t i) const { return inputs[i].tensor(); }
+  // What is kept of an input, whatever its pattern: for what works on elements
+  // alone.
+  kernels::ConstTensor Values(size_t i) const {
+    return inputs[i].tensor().values();
+  }
+  kernels::Tensor MutableValues(size_t i) const {
+    return inputs[i].tensor().values();
+  }
   // Where the op may lack its last inputs or outputs.
   kernels::ConstTensor InOrNone(size_t i) const {
     return i < inputs.size() ? In(i) : kernels::ConstTensor::None();

@@ -34,7 +34,7 @@ kernels::Conv2dShape Conv2d::ShapeOf(const ValueSpec& x,
 
 Result<std::vector<ValueSpec>> Conv2d::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", "w"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", Weight("w")}));
   return ConvGeometry{stride_, padding_}.Infer(inputs[kX], inputs[kW]);
 }
 
@@ -69,7 +69,7 @@ Workspace Conv2d::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> Conv2dGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y", "w"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y", Weight("w")}));
   return std::vector<ValueSpec>{x_};
 }
 

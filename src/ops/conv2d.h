@@ -25,6 +25,7 @@ class Conv2d final : public OpDef {
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
   BackwardNeeds Needs() const override { return {.inputs = 0b11}; }
+  uint32_t TakesSparse() const override { return 1u << kW; }
   void Gradient(GradientContext& context) const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;

@@ -28,7 +28,7 @@ Result<std::vector<ValueSpec>> FusedConv::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckFloats(
       inputs, {"x", Vector("gamma"), Vector("beta"), Vector("running_mean"),
-               Vector("running_variance"), "w", "residual"}));
+               Vector("running_variance"), Weight("w"), "residual"}));
   auto normed = BatchNorm(norm_).Infer(inputs.subspan(0, 5));
   if (!normed.ok()) return normed.status();
   auto made = geometry_.Infer(inputs[kX], inputs[kW]);

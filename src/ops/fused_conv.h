@@ -45,6 +45,7 @@ class FusedConv final : public OpDef {
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   ForwardResult Forward(ForwardContext& context) const override;
+  uint32_t TakesSparse() const override { return 1u << kW; }
   BackwardNeeds Needs() const override {
     // x, gamma, beta, w
     return {.inputs = 0b100111, .saved = true};

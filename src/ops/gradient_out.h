@@ -55,7 +55,7 @@ class GradientOut final : public kernels::PieceSink {
               kernels::ConstTensor addend, const Group& group)
       : out_(c.outputs[i]), call_(group.index), addend_(addend) {
     if (out_.fold != nullptr) return;
-    if (group.index > 0 || c.Adds(i, run)) addend_ = c.Out(i);
+    if (group.index > 0 || c.Adds(i, run)) addend_ = c.Out(i).values();
     const int64_t image = run.PartOf(kBatchAxis).first + group.first;
     random_ = GradientRandom(run, image, out_.stream);
   }
@@ -67,15 +67,22 @@ class GradientOut final : public kernels::PieceSink {
     return {.to = out_.tensor(), .addend = addend_};
   }
   kernels::Conv2dGradWeightTarget ForConv() const {
-    if (TakesPieces()) return {.to = kernels::Tensor::None(), .pieces = this};
-    return {.to = out_.tensor(), .accumulate = addend_.is_there()};
+    if (TakesPieces()) {
+      return {.to = kernels::Tensor::None(),
+              .pieces = this,
+              .pattern = out_.pattern};
+    }
+    return {.to = out_.tensor().values(),
+            .accumulate = addend_.is_there(),
+            .pattern = out_.pattern};
   }
 
   void Take(int64_t first, int64_t n, float* sums) const override {
     if (out_.fold != nullptr) {
       out_.fold->Fold(call_, first, n, sums);
     } else {
-      kernels::StoredSink(out_.tensor(), addend_, random_).Take(first, n, sums);
+      kernels::StoredSink(out_.tensor().values(), addend_, random_)
+          .Take(first, n, sums);
     }
   }
 

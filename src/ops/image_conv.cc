@@ -18,7 +18,7 @@ Result<std::vector<ValueSpec>> ImageConv::Infer(
     std::span<const ValueSpec> inputs) const {
   const ValueSpec& x = inputs[kImages];
   TH_RETURN_IF_ERROR(CheckStored("images", x, DType::kU8));
-  TH_RETURN_IF_ERROR(CheckFloat("w", inputs[kW]));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs.subspan(kW), {Weight("w")}));
   if (x.shape.rank() != 4 || scale_.size() != static_cast<size_t>(x.shape[1]) ||
       shift_.size() != scale_.size()) {
     return Status::Usage(fmt::format(

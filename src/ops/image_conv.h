@@ -38,6 +38,7 @@ class ImageConv final : public OpDef {
   void Run(const BoundOp& c, const RunContext& run) const override;
   ForwardResult Forward(ForwardContext& context) const override;
   BackwardNeeds Needs() const override { return {.inputs = 0b01}; }
+  uint32_t TakesSparse() const override { return 1u << kW; }
   void Gradient(GradientContext& context) const override;
   RepeatForm Repeat() const override;
   int64_t Flops(std::span<const ValueSpec> inputs,

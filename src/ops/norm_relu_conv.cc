@@ -24,9 +24,9 @@ Result<std::vector<ValueSpec>> Moments::Infer(
 
 Result<std::vector<ValueSpec>> NormReluConv::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(
-      CheckFloats(inputs, {"x", Vector("mean"), Vector("variance"),
-                           Vector("gamma"), Vector("beta"), "w", "residual"}));
+  TH_RETURN_IF_ERROR(CheckFloats(
+      inputs, {"x", Vector("mean"), Vector("variance"), Vector("gamma"),
+               Vector("beta"), Weight("w"), "residual"}));
   auto made = geometry_.Infer(inputs[kX], inputs[kW]);
   if (made.ok() && with_moments_) {
     AddStatistics(inputs[kW].shape[0], GroupsOf(inputs[kMean]), *made);
@@ -86,7 +86,7 @@ Workspace NormReluConvGradWeight::Scratch(
 Result<std::vector<ValueSpec>> NormReluConvGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckFloats(
-      inputs, {"grad_y", "w", "x", Vector("mean"), Vector("variance"),
+      inputs, {"grad_y", Weight("w"), "x", Vector("mean"), Vector("variance"),
                Vector("gamma"), Vector("beta")}));
   std::vector<ValueSpec> outputs = {inputs[kX]};
   AddStatistics(inputs[kX].shape[1], GroupsOf(inputs[kMean]), outputs);

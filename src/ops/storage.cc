@@ -60,8 +60,9 @@ Status CheckFloats(std::span<const ValueSpec> inputs,
                    std::initializer_list<FloatInput> names) {
   TH_CHECK(inputs.size() <= names.size());
   const FloatInput* input = names.begin();
-  for (const ValueSpec& spec : inputs) {
-    TH_RETURN_IF_ERROR(input->is_vector
+  for (ValueSpec spec : inputs) {
+    if (input->kind == FloatInput::Kind::kWeight) spec.storage.sparsity.reset();
+    TH_RETURN_IF_ERROR(input->kind == FloatInput::Kind::kVector
                            ? CheckStored(input->name, spec, DType::kF32)
                            : CheckFloat(input->name, spec));
     ++input;

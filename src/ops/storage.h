@@ -4,6 +4,7 @@
 // the op's kernel reads it. Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -35,15 +36,21 @@ Status CheckFloat(std::string_view what, const ValueSpec& spec);
 // The same for a parameter's gradient, which may be in blocks of bytes too.
 Status CheckGradient(std::string_view what, const ValueSpec& spec);
 
-// An input by its name: stored as any float type, or, if it is a vector with
-// one element per channel or feature, as f32.
+// An input by its name: stored as any float type; a weight may be sparse, too;
+// a vector with one element per channel or feature is f32.
 struct FloatInput {
-  FloatInput(const char* n, bool v = false)  // NOLINT: implicit
-      : name(n), is_vector(v) {}
+  enum class Kind : uint8_t { kTensor, kWeight, kVector };
+  FloatInput(const char* n, Kind k = Kind::kTensor)  // NOLINT: implicit
+      : name(n), kind(k) {}
   std::string_view name;
-  bool is_vector;
+  Kind kind;
 };
-inline FloatInput Vector(const char* name) { return {name, true}; }
+inline FloatInput Vector(const char* name) {
+  return {name, FloatInput::Kind::kVector};
+}
+inline FloatInput Weight(const char* name) {
+  return {name, FloatInput::Kind::kWeight};
+}
 
 // That all inputs are stored so; the first that is not is the error. `names`
 // are in the order of the inputs; the op may lack the last ones.

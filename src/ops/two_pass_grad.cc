@@ -40,9 +40,9 @@ Workspace NormReluConvGradSums::Scratch(
 Result<std::vector<ValueSpec>> NormReluConvGradRest::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckFloats(
-      inputs,
-      {"grad_y", "w", "x", Vector("mean"), Vector("variance"), Vector("gamma"),
-       Vector("beta"), Vector("grad_gamma"), Vector("grad_beta"), "other"}));
+      inputs, {"grad_y", Weight("w"), "x", Vector("mean"), Vector("variance"),
+               Vector("gamma"), Vector("beta"), Vector("grad_gamma"),
+               Vector("grad_beta"), "other"}));
   return std::vector<ValueSpec>{inputs[kX]};
 }
 

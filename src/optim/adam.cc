@@ -119,7 +119,7 @@ void AdamUpdate::Run(const BoundOp& op, const RunContext& run) const {
   const auto scale = [&op](Input i) {
     return op.inputs.size() > i ? op.Mutable(i).f32() : nullptr;
   };
-  kernels::AdamUpdate(op.in_spec(kParameter).shape.elements(),
+  kernels::AdamUpdate(op.inputs[kParameter].elements(),
                       {.learning_rate = run.learning_rate,
                        .beta1 = options_.beta1,
                        .beta2 = options_.beta2,
@@ -130,8 +130,8 @@ void AdamUpdate::Run(const BoundOp& op, const RunContext& run) const {
                        .gradient_scale = run.gradient_scale,
                        .rounding = options_.rounding,
                        .random = {run.seed, run.step, UpdateStream(position_)}},
-                      op.Mutable(kParameter), op.In(kGradient),
-                      {op.Mutable(kFirst), op.Mutable(kSecond),
+                      op.MutableValues(kParameter), op.Values(kGradient),
+                      {op.MutableValues(kFirst), op.MutableValues(kSecond),
                        scale(kFirstScale), scale(kSecondScale)},
                       op.kernel);
 }

@@ -123,12 +123,12 @@ Result<std::vector<ValueSpec>> SgdUpdate::Infer(
 
 void SgdUpdate::Run(const BoundOp& op, const RunContext& run) const {
   const kernels::Tensor velocity = op.inputs.size() > kVelocity
-                                       ? op.Mutable(kVelocity)
+                                       ? op.MutableValues(kVelocity)
                                        : kernels::Tensor::None();
-  kernels::SgdUpdate(op.in_spec(kParameter).shape.elements(),
+  kernels::SgdUpdate(op.inputs[kParameter].elements(),
                      SgdStepOf(options_, run, UpdateStream(position_)),
-                     op.Mutable(kParameter), op.In(kGradient), velocity,
-                     op.kernel);
+                     op.MutableValues(kParameter), op.Values(kGradient),
+                     velocity, op.kernel);
 }
 
 }  // namespace optim

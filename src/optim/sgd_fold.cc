@@ -27,6 +27,13 @@ uint32_t WithoutBit(uint32_t word, uint32_t at) {
   return (word & below) | ((word >> 1) & ~below);
 }
 
+// As what the maker is told that its gradient is stored.
+ValueSpec GradientSpec(const ValueSpec& parameter) {
+  ValueSpec spec{parameter.shape, U8InBlocks()};
+  spec.storage.sparsity = parameter.storage.sparsity;
+  return spec;
+}
+
 // One run of a fold.
 class SgdFolder final : public kernels::GradFold {
  public:
@@ -93,7 +100,7 @@ std::vector<ValueSpec> SgdFoldGrad::MakerInputs(
   TH_CHECK(inputs.size() >= Own());
   std::vector<ValueSpec> specs(inputs.begin() + Own(), inputs.end());
   if (sum_.has_value()) {
-    specs.insert(specs.begin() + *sum_, {inputs[0].shape, U8InBlocks()});
+    specs.insert(specs.begin() + *sum_, GradientSpec(inputs[0]));
   }
   return specs;
 }
@@ -102,7 +109,7 @@ std::vector<ValueSpec> SgdFoldGrad::MakerOutputs(
     std::span<const ValueSpec> inputs,
     std::span<const ValueSpec> outputs) const {
   std::vector<ValueSpec> specs(outputs.begin(), outputs.end());
-  specs.insert(specs.begin() + part_.output, {inputs[0].shape, U8InBlocks()});
+  specs.insert(specs.begin() + part_.output, GradientSpec(inputs[0]));
   return specs;
 }
 
@@ -127,8 +134,9 @@ Result<std::vector<ValueSpec>> SgdFoldGrad::Infer(
 void SgdFoldGrad::Run(const BoundOp& op, const RunContext& run) const {
   const SgdFolder folder(
       options_, part_, whole_, run,
-      {op.Mutable(0), Own() > 1 ? op.Mutable(1) : kernels::Tensor::None()});
-  const ValueSpec gradient{op.in_spec(0).shape, U8InBlocks()};
+      {op.MutableValues(0),
+       Own() > 1 ? op.MutableValues(1) : kernels::Tensor::None()});
+  const ValueSpec gradient = GradientSpec(op.in_spec(0));
   std::array<BoundValue, kMostValues> inputs;
   std::array<BoundValue, kMostValues> outputs;
   const auto with = [](std::span<const BoundValue> from, uint32_t at,
@@ -145,8 +153,10 @@ void SgdFoldGrad::Run(const BoundOp& op, const RunContext& run) const {
   }
   const BoundOp maker = {
       .inputs = of_maker,
-      .outputs = with(op.outputs, part_.output,
-                      {.spec = &gradient, .fold = &folder}, outputs),
+      .outputs = with(
+          op.outputs, part_.output,
+          {.spec = &gradient, .fold = &folder, .pattern = op.inputs[0].pattern},
+          outputs),
       .carried = WithBit(op.carried, part_.output),
       .kernel = op.kernel};
   part_.maker->Run(maker, run);
@@ -202,9 +212,10 @@ Result<std::vector<ValueSpec>> SgdApply::Infer(
 }
 
 void SgdApply::Run(const BoundOp& op, const RunContext& run) const {
-  kernels::SgdApply(op.in_spec(kParameter).shape.elements(),
+  kernels::SgdApply(op.inputs[kParameter].elements(),
                     SgdStepOf(options_, run, UpdateStream(position_)),
-                    op.Mutable(kParameter), op.Mutable(kVelocity), op.kernel);
+                    op.MutableValues(kParameter), op.MutableValues(kVelocity),
+                    op.kernel);
 }
 
 }  // namespace thimble::optim

@@ -22,15 +22,23 @@ std::span<const Storage> StateStorages() {
 Storage StateStorage(const ValueSpec& parameter,
                      const std::optional<Storage>& state) {
   if (parameter.shape.rank() <= 1) return DType::kF32;
-  return state.value_or(parameter.storage);
+  Storage storage = state.value_or(parameter.storage);
+  storage.sparsity = parameter.storage.sparsity;
+  return storage;
 }
 
 Status CheckUpdateInputs(std::span<const ValueSpec> inputs,
                          std::span<const std::string_view> names) {
   TH_CHECK(inputs.size() <= names.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
+    const Storage& storage = inputs[i].storage;
+    ValueSpec values = inputs[i];
+    // All or none are sparse, in the same way.
+    if (storage.sparsity == inputs[0].storage.sparsity) {
+      values.storage.sparsity.reset();
+    }
     TH_RETURN_IF_ERROR(ops::CheckStoredAsOneOf(
-        names[i], inputs[i], i == 0 ? FloatStorages() : StateStorages()));
+        names[i], values, i == 0 ? FloatStorages() : StateStorages()));
     if (inputs[i].shape == inputs[0].shape) continue;
     return Status::Usage(fmt::format("needs values of one shape, got {} and {}",
                                      inputs[0].shape.ToString(),

@@ -87,11 +87,13 @@ Plan AssemblePlan(const Model& whole, const PlanOptions& options,
   parts.buffers = std::move(set.buffers);
   parts.buffer_of = std::move(set.buffer_of);
   parts.carried = std::move(set.carried);
+  parts.pool_of = std::move(set.pool_of);
   parts.arena_bytes = lowered.placement.bytes;
   parts.train = program.train;
   parts.evaluate = program.evaluate;
   parts.parameters = std::move(program.parameters);
   parts.statistics = std::move(program.statistics);
+  parts.sparse = std::move(program.sparse);
   parts.graph = std::move(program.graph);
   FindPeak(parts);
   const FlopCount flops = CountFlops(parts.graph, parts.schedule);

@@ -9,6 +9,7 @@
 #include "base/workspace.h"
 #include "graph/op.h"
 #include "planner/lives.h"
+#include "planner/sparse_pool.h"
 
 namespace thimble::planner {
 namespace {
@@ -170,9 +171,13 @@ BufferSet MakeBuffers(const Program& program, const PlanOptions& options,
   const Graph& graph = program.graph;
   LastingValues lasting = FindLasting(program);
   SharedBytes shared(FindLives(program, lasting, schedule), lasting.state);
+  BufferSet set;
+  set.pool_of = PoolsOf(program);
+  for (uint32_t i = 0; i < set.pool_of.size(); ++i) {
+    if (set.pool_of[i].valid()) shared.Join(set.pool_of[i].i, i);
+  }
   ShareBytes(program, schedule, options.inplace, overwritten, shared);
 
-  BufferSet set;
   set.buffer_of.resize(graph.values().size());
   std::vector<int64_t> buffer_of_root(graph.values().size(), -1);
   for (uint32_t i = 0; i < graph.values().size(); ++i) {

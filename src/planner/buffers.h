@@ -16,7 +16,8 @@ struct BufferSet {
   std::vector<Buffer> buffers;  // offsets not yet set
   // Per value of the program's graph.
   std::vector<uint32_t> buffer_of;
-  std::vector<bool> carried;  // see Plan::IsCarried
+  std::vector<bool> carried;     // see Plan::IsCarried
+  std::vector<ValueId> pool_of;  // see Plan::PoolOf
 };
 
 // Of several inputs that an output may take the bytes of, those that have been

@@ -14,6 +14,7 @@
 #include "ops/fused_conv.h"
 #include "ops/norm_relu_conv.h"
 #include "planner/program.h"
+#include "planner/sparse_pool.h"
 #include "planner/storage_of.h"
 
 namespace thimble::planner {
@@ -107,6 +108,8 @@ class Differentiator {
         training_(options.training),
         optimizer_(*options.optimizer),
         precision_(options.precision),
+        sparse_(options.sparse),
+        choice_(*ChooseSparse(model.graph, options.sparse)),
         emit_(
             program_, options.precision,
             options.ghost_batch > 0 ? model.batch() / options.ghost_batch : 1) {
@@ -135,19 +138,38 @@ class Differentiator {
 
   // Parameters and running statistics: one value for all phases.
   void CopyState() {
+    if (!choice_.weights.empty()) {
+      // Before their members, whose buffers they are.
+      PoolValues of = {StateSpec(choice_.weights.front()), sparse_};
+      if (training_) {
+        if (precision_.keeps_gradients) of.gradient = precision_.gradients;
+        of.state = optimizer_.StateOf(of.weight);
+      }
+      program_.sparse = AddPools(choice_, of, program_.graph);
+    }
     state_.resize(source().values().size());
     for (uint32_t i = 0; i < state_.size(); ++i) {
       const Value& v = source().values()[i];
       if (v.producer.valid() || v.role == Role::kInput) continue;
-      ValueSpec spec = v.spec;
-      spec.storage = StorageOf(spec, v.role, precision_);
+      const ValueSpec spec = StateSpec({i});
       state_[i] = program_.graph.AddValue(v.name, spec, v.role, v.init);
       if (v.role == Role::kParameter) {
+        if (spec.storage.sparsity.has_value()) {
+          const auto at = static_cast<uint32_t>(program_.parameters.size());
+          program_.sparse->members.push_back(at);
+        }
         program_.parameters.push_back({state_[i], {}, {}});
       } else {
         program_.statistics.push_back(state_[i]);
       }
     }
+  }
+
+  ValueSpec StateSpec(ValueId v) const {
+    ValueSpec spec = source().value(v).spec;
+    spec.storage.sparsity = choice_.Of(v, sparse_.block);
+    spec.storage = StorageOf(spec, source().value(v).role, precision_);
+    return spec;
   }
 
   // A value's gradient is wanted when a parameter stands behind it.
@@ -344,12 +366,15 @@ class Differentiator {
                  std::move(inputs), Role::kParameter);
     }
     emit_.EmitCommits();
+    if (program_.sparse.has_value()) EmitRewiring(*program_.sparse, emit_);
   }
 
   const Model& model_;
   bool training_;
   const Optimizer& optimizer_;
   Precision precision_;
+  const SparseWeights& sparse_;
+  SparseChoice choice_;
   Program program_;
   ProgramEmitter emit_;
   // All indexed by the model's value ids.

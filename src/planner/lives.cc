@@ -6,7 +6,9 @@
 namespace thimble::planner {
 
 bool IsState(const Value& value) {
-  return !value.producer.valid() && value.role != Role::kInput;
+  // A gradient that no op makes is a pool of gradients.
+  return !value.producer.valid() && value.role != Role::kInput &&
+         value.role != Role::kGradient;
 }
 
 LastingValues FindLasting(const Program& program) {
@@ -23,6 +25,11 @@ LastingValues FindLasting(const Program& program) {
       lasting.read_later[v.i] = true;
       lasting.carried[v.i] = program.microbatches > 1 && !lasting.state[v.i];
     }
+  }
+  // A pool is there as long as its members.
+  if (program.microbatches > 1 && program.sparse.has_value() &&
+      program.sparse->gradients.valid()) {
+    lasting.carried[program.sparse->gradients.i] = true;
   }
   if (!program.train.loss.valid()) return lasting;
   for (const End& end : program.train.feeds) lasting.fed.push_back(end.value);

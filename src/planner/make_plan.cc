@@ -17,6 +17,7 @@
 #include "planner/fold_gradients.h"
 #include "planner/recompute/strategy.h"
 #include "planner/refuse.h"
+#include "planner/sparse_pool.h"
 #include "planner/trade_offs.h"
 #include "thimble/plan.h"
 #include "thimble/plan_search.h"
@@ -129,6 +130,7 @@ Result<PlanSearch> PlanSearch::Create(const Model& model,
   status = CheckMicrobatch(model, options);
   if (!status.ok()) return status;
   TH_RETURN_IF_ERROR(planner::CheckGradients(model, options));
+  TH_RETURN_IF_ERROR(planner::CheckSparse(model, options));
   PlanSearch search(std::make_unique<State>(model, options));
   TH_RETURN_IF_ERROR(planner::CheckReadsBeforeUpdates(search.plan()));
 #ifndef NDEBUG

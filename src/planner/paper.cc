@@ -17,6 +17,7 @@
 #include "ops/shortcut.h"
 #include "ops/softmax_cross_entropy.h"
 #include "planner/paper_rebuild.h"
+#include "planner/sparse_pool.h"
 #include "planner/storage_of.h"
 
 namespace thimble::planner {
@@ -151,6 +152,17 @@ class Accountant {
   int64_t peak_ = 0;
 };
 
+// One for weights, gradients and momentum: a column for each block that is
+// kept, in as many bits as its own weight needs, and 16 bits for each row.
+int64_t IndexBytes(const SparseChoice& sparse) {
+  int64_t bits = 0;
+  for (size_t m = 0; m < sparse.weights.size(); ++m) {
+    bits += sparse.kept[m] * ColumnBits(sparse.matrices[m].columns) +
+            16 * sparse.matrices[m].rows;
+  }
+  return (bits + 7) / 8;
+}
+
 }  // namespace
 
 std::optional<PaperFigures> PaperAccounting(const Model& model,
@@ -159,9 +171,13 @@ std::optional<PaperFigures> PaperAccounting(const Model& model,
   const auto rebuild = FindPaperRebuild(model, strategy);
   if (!rebuild.has_value()) return std::nullopt;
   PaperFigures paper;
-  for (const Value& v : model.graph.values()) {
+  const SparseChoice sparse = *ChooseSparse(model.graph, options.sparse);
+  paper.bytes.model += IndexBytes(sparse);
+  for (uint32_t i = 0; i < model.graph.values().size(); ++i) {
+    const Value& v = model.graph.values()[i];
     if (v.role != Role::kParameter) continue;
     ValueSpec spec = v.spec;
+    spec.storage.sparsity = sparse.Of({i}, options.sparse.block);
     const auto bytes = [&spec](Role role, const Precision& precision) {
       spec.storage = StorageOf(spec, role, precision);
       return static_cast<int64_t>(spec.bytes());

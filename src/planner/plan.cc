@@ -44,6 +44,14 @@ const Op& Plan::peak_op() const {
   return parts_.graph.op(parts_.schedule[parts_.peak_time].op);
 }
 
+int64_t Plan::ParameterCount() const {
+  int64_t count = 0;
+  for (const ParameterState& p : parts_.parameters) {
+    count += parts_.graph.value(p.parameter).spec.shape.elements();
+  }
+  return count;
+}
+
 bool Plan::UpdatesInBackward() const {
   for (const ScheduledOp& s : parts_.schedule) {
     if (s.phase != Phase::kMicrobatch) continue;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct Program {
   Ends train, evaluate;
   std::vector<ParameterState> parameters;
   std::vector<ValueId> statistics;
+  std::optional<SparsePool> sparse;
   int64_t microbatches = 1;  // runs of the microbatch phase in a step
   // Op ids of a phase, in the order of emission (a valid execution order).
   std::array<std::vector<OpId>, kPhases> phases;

@@ -14,6 +14,14 @@ Program ProgramCopy::Take() {
     made.parameters.push_back(std::move(now));
   }
   for (ValueId v : source_.statistics) made.statistics.push_back(graph_.Now(v));
+  if (source_.sparse.has_value()) {
+    made.sparse = source_.sparse;
+    SparsePool& pool = *made.sparse;
+    pool.index = graph_.Now(pool.index);
+    pool.parameters = graph_.Now(pool.parameters);
+    pool.gradients = graph_.Now(pool.gradients);
+    for (ValueId& v : pool.state) v = graph_.Now(v);
+  }
   made.graph = graph_.Take();
   return made;
 }

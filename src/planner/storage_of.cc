@@ -2,6 +2,15 @@
 #include "planner/storage_of.h"
 
 namespace thimble::planner {
+namespace {
+
+// A weight is as sparse in any type.
+Storage Sparse(Storage storage, const ValueSpec& spec) {
+  storage.sparsity = spec.storage.sparsity;
+  return storage;
+}
+
+}  // namespace
 
 Storage StorageOf(const ValueSpec& spec, Role role,
                   const Precision& precision) {
@@ -12,9 +21,9 @@ Storage StorageOf(const ValueSpec& spec, Role role,
   if (spec.shape.rank() < 2) return DType::kF32;
   switch (role) {
     case Role::kParameter:
-      return precision.parameters;
+      return Sparse(precision.parameters, spec);
     case Role::kGradient:
-      return precision.gradients;
+      return Sparse(precision.gradients, spec);
     case Role::kActivation:
     case Role::kActivationGradient:
       return spec.axis.valid() ? precision.activations : DType::kF32;

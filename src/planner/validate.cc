@@ -36,8 +36,11 @@ class Simulation {
     ranges_.reserve(plan.graph().values().size());
     for (uint32_t i = 0; i < plan.graph().values().size(); ++i) {
       const size_t offset = plan.OffsetOf({i});
-      ranges_.push_back(
-          {offset, offset + plan.graph().values()[i].spec.bytes()});
+      // A member may lie anywhere in its pool.
+      const ValueId pool = plan.PoolOf({i});
+      const ValueSpec& spec =
+          plan.graph().value(pool.valid() ? pool : ValueId{i}).spec;
+      ranges_.push_back({offset, offset + spec.bytes()});
     }
   }
 
@@ -50,6 +53,11 @@ class Simulation {
       for (ValueId v : p.state) Write(v);
     }
     for (ValueId v : plan_.statistics()) Write(v);
+    if (plan_.sparse().has_value()) {
+      Write(plan_.sparse()->index);
+      Write(plan_.sparse()->parameters);
+      for (ValueId v : plan_.sparse()->state) Write(v);
+    }
     FindForUpdate();
     // Twice: what the second round reads of the first one's state must still be
     // there.
@@ -83,6 +91,21 @@ class Simulation {
   }
 
   Range RangeOf(ValueId v) const { return ranges_[v.i]; }
+
+  // A pool and its members, or two of these, which are apart in it. The same
+  // member is one whatever value it is.
+  bool AreApartInPool(ValueId a, ValueId b) const {
+    const ValueId pool_a = plan_.PoolOf(a), pool_b = plan_.PoolOf(b);
+    if (pool_a == b || pool_b == a) return true;
+    if (!pool_a.valid() || pool_a != pool_b) return false;
+    const auto member = [this](ValueId v) {
+      return plan_.graph().value(v).spec.storage.sparsity->member;
+    };
+    return member(a) != member(b);
+  }
+  bool Clash(ValueId a, ValueId b) const {
+    return Overlap(RangeOf(a), RangeOf(b)) && !AreApartInPool(a, b);
+  }
 
   // A value that counts along an axis has room for all that a run may use.
   Status CheckAxes() const {
@@ -155,7 +178,9 @@ class Simulation {
   }
 
   void Write(ValueId v) {
-    Strike(RangeOf(v));
+    for (uint32_t i = 0; i < intact_.size(); ++i) {
+      if (intact_[i] && Clash({i}, v)) intact_[i] = false;
+    }
     intact_[v.i] = true;
   }
 
@@ -301,13 +326,13 @@ class Simulation {
     for (uint32_t o = 0; o < op.outputs.size(); ++o) {
       const Range out = RangeOf(op.outputs[o]);
       for (uint32_t other = o + 1; other < op.outputs.size(); ++other) {
-        if (Overlap(out, RangeOf(op.outputs[other]))) {
+        if (Clash(op.outputs[o], op.outputs[other])) {
           return clash("two outputs overlap");
         }
       }
       for (uint32_t i = 0; i < op.inputs.size(); ++i) {
         const Range in = RangeOf(op.inputs[i]);
-        if (!Overlap(out, in)) continue;
+        if (!Clash(op.outputs[o], op.inputs[i])) continue;
         const bool same = out.begin == in.begin && out.end == in.end;
         const bool may = std::any_of(
             allowed.begin(), allowed.end(), [&](const InPlacePair& pair) {

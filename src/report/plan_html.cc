@@ -84,7 +84,7 @@ void AddFigures(PageWriter& page, const Plan& plan,
                           report::Fits(plan, budget) ? "kept" : "exceeded"));
   }
   AddFigure(page, "parameters",
-            Grouped(static_cast<uint64_t>(plan.graph().ParameterCount())));
+            Grouped(static_cast<uint64_t>(plan.ParameterCount())));
   AddFigure(page, "batch, microbatch",
             fmt::format("{}, {}", plan.batch(), plan.microbatch()));
   AddFigure(page, "precision", plan.options().precision.ToString());

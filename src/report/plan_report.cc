@@ -100,11 +100,48 @@ void AddPaper(const Plan& plan, JsonObject& json) {
   json.Add("paper_flops_ratio", plan.paper()->flops_ratio);
 }
 
+void AddSparse(const Plan& plan, JsonObject& json) {
+  if (!plan.sparse().has_value()) {
+    json.AddNull("sparse");
+    return;
+  }
+  const SparsePool& pool = *plan.sparse();
+  const WeightBlock& block = pool.layout.block();
+  JsonObject sparse;
+  sparse.Add("pattern", fmt::format("{}x{}", block.outputs, block.inputs));
+  sparse.Add("index", IndexCodecName(pool.layout.codec()));
+  sparse.Add("index_bytes", pool.layout.index_bytes());
+  sparse.Add("kept_blocks", pool.layout.kept());
+  JsonObject weights;
+  for (const uint32_t m : pool.members) {
+    const Value& weight = plan.graph().value(plan.parameters()[m].parameter);
+    weights.Add(weight.name, weight.spec.storage.sparsity->kept);
+  }
+  sparse.Add("weights", weights);
+  json.Add("sparse", sparse);
+}
+
+// "30% nonzero in blocks of 2x2, index of 181.44 kB (bitmap)"
+std::string SparseText(const Plan& plan) {
+  if (!plan.sparse().has_value()) return "";
+  const PoolLayout& layout = plan.sparse()->layout;
+  const WeightBlock& block = layout.block();
+  const std::string blocks =
+      block.values() == 1
+          ? ""
+          : fmt::format(" in blocks of {}x{}", block.outputs, block.inputs);
+  return fmt::format(
+      "\n  {} of {} weights keep {:g}% of their elements{}; index {}, {}\n",
+      plan.sparse()->members.size(), plan.parameters().size(),
+      100.0 * plan.options().sparse.nonzero, blocks,
+      IndexCodecName(layout.codec()), FormatBytesUp(layout.index_bytes()));
+}
+
 JsonObject JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   const PlanOptions& options = plan.options();
   JsonObject json;
   json.Add("model", plan.model());
-  json.Add("parameters", plan.graph().ParameterCount());
+  json.Add("parameters", plan.ParameterCount());
   json.Add("batch", plan.batch());
   json.Add("microbatch", plan.microbatch());
   if (options.ghost_batch > 0) {
@@ -115,7 +152,8 @@ JsonObject JsonOf(const Plan& plan, std::optional<uint64_t> budget) {
   for (const auto& [name, value] : plan.build_options()) json.Add(name, value);
   json.Add("precision", options.precision.ToString());
   json.Add("target_class", TargetClassName(options.target_class));
-  json.Add("nonzero", 1.0);
+  json.Add("nonzero", options.sparse.nonzero);
+  AddSparse(plan, json);
   json.Add("checkpoint", options.recompute);
   json.Add("inplace", options.inplace);
   json.Add("sharing", options.sharing);
@@ -193,7 +231,7 @@ std::string PlanTable(const Plan& plan) {
                               1.0);
   std::string text = fmt::format(
       "{}: {} parameters, batch {}{}, {}, {} thread{}{}\n\n",
-      Printable(plan.model()), plan.graph().ParameterCount(), plan.batch(),
+      Printable(plan.model()), plan.ParameterCount(), plan.batch(),
       PassesText(plan), plan.options().precision.ToString(),
       plan.options().threads, plan.options().threads == 1 ? "" : "s",
       AblationNote(plan.options()));
@@ -222,6 +260,7 @@ std::string PlanTable(const Plan& plan) {
     text += fmt::format("    {:<26} {:>12}   {}\n", Printable(live[i]->name),
                         FormatBytes(live[i]->bytes), RoleName(live[i]->role));
   }
+  text += SparseText(plan);
   // Nobody asked for it: it belongs to the way in which the ops are fused.
   const bool by_itself =
       plan.options().recompute == "none" && plan.flops_recompute() > 0;

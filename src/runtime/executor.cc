@@ -10,12 +10,15 @@
 #include "base/check.h"
 #include "graph/op.h"
 #include "kernels/elementwise/elementwise.h"
+#include "runtime/sparse_members.h"
 
 namespace thimble::runtime {
 namespace {
 
 // Inputs or outputs of an op; bits of a word stand for them elsewhere.
 constexpr size_t kMostValues = 32;
+// Weights, gradients and state of an op that are sparse.
+constexpr size_t kMostSparse = 8;
 
 // Bit i: output i is carried, see Plan::IsCarried.
 uint32_t CarriedOutputs(const Plan& plan, const Op& op) {
@@ -70,19 +73,34 @@ const Op& Executor::OpAt(uint32_t time) const {
   return plan_.graph().op(plan_.schedule()[time].op);
 }
 
+BoundValue Executor::Bind(ValueId v, Pattern& pattern) const {
+  const Value& value = plan_.graph().value(v);
+  BoundValue bound = {.spec = &value.spec,
+                      .data = arena_ + plan_.OffsetOf(v),
+                      .stream = value.stream};
+  const ValueId pool = plan_.PoolOf(v);
+  if (!pool.valid()) return bound;
+  pattern = MemberPattern(plan_, arena_, value.spec);
+  bound.pattern = &pattern;
+  bound.pool = &plan_.graph().value(pool).spec;
+  bound.first = FirstInPool(plan_, arena_, value.spec);
+  return bound;
+}
+
 bool Executor::RunOp(uint32_t time, const RunContext& run) const {
   const ScheduledOp& scheduled = plan_.schedule()[time];
   const Op& op = OpAt(time);
   if (op.def->IsView()) return true;
   std::array<BoundValue, kMostValues> inputs;
   std::array<BoundValue, kMostValues> outputs;
-  const auto bind = [this](std::span<const ValueId> ids,
-                           std::span<BoundValue> values) {
+  std::array<Pattern, kMostSparse> patterns;
+  size_t sparse = 0;
+  const auto bind = [&](std::span<const ValueId> ids,
+                        std::span<BoundValue> values) {
     for (size_t i = 0; i < ids.size(); ++i) {
-      const Value& value = plan_.graph().value(ids[i]);
-      values[i] = {.spec = &value.spec,
-                   .data = arena_ + plan_.OffsetOf(ids[i]),
-                   .stream = value.stream};
+      values[i] = Bind(ids[i], patterns[sparse]);
+      if (values[i].pattern == nullptr) continue;
+      TH_CHECK(++sparse < kMostSparse);
     }
     return values.first(ids.size());
   };
@@ -111,8 +129,11 @@ bool Executor::GradientsAreFinite(const Op& op, const BoundOp& bound,
         !(folds && value.role == Role::kActivationGradient)) {
       continue;
     }
-    if (!kernels::AllFinite(run.Elements(value.spec), bound.Out(i),
-                            bound.kernel)) {
+    const BoundValue& output = bound.outputs[i];
+    const int64_t elements = output.pattern != nullptr
+                                 ? output.elements()
+                                 : run.Elements(value.spec);
+    if (!kernels::AllFinite(elements, output.tensor().values(), bound.kernel)) {
       return false;
     }
   }

@@ -33,6 +33,8 @@ class Executor {
 
  private:
   const Op& OpAt(uint32_t time) const;
+  // `pattern` is set where the value is sparse.
+  BoundValue Bind(ValueId v, Pattern& pattern) const;
   bool RunOp(uint32_t time, const RunContext& run) const;
   bool GradientsAreFinite(const Op& op, const BoundOp& bound,
                           const RunContext& run) const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 #include "base/check.h"
 #include "base/half.h"
@@ -11,9 +12,11 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "kernels/dot/dot_form.h"
+#include "kernels/rewire/rewire.h"
 #include "kernels/target.h"
 #include "runtime/arena.h"
 #include "runtime/executor.h"
+#include "runtime/sparse_members.h"
 
 namespace thimble {
 
@@ -40,6 +43,8 @@ struct Session::Impl {
   // Of the step, where it is known before the update.
   std::optional<float> learning_rate;
   float next_learning_rate = 0.0f;
+  std::optional<RewireOptions> rewire;  // at the next update
+  std::optional<RewireResult> rewired;  // by the last one
 };
 
 namespace {
@@ -56,15 +61,47 @@ float InitialValue(const Init& init, const RandomStream& random, size_t i) {
   return 0.0f;
 }
 
-// REQUIRES: a constant 0 for what is not stored as a float type.
-void Fill(const Value& value, uint64_t seed, uint32_t stream,
-          std::span<std::byte> bytes) {
+// Calls f(i, element) for each of what is stored, `element` being its place in
+// the whole of the value.
+template <typename F>
+void ForEachStored(const Value& value, const Pattern* pattern, const F& f) {
+  const auto elements = static_cast<size_t>(value.spec.shape.elements());
+  if (pattern == nullptr) {
+    for (size_t i = 0; i < elements; ++i) f(i, i);
+    return;
+  }
+  const int64_t taps = value.spec.shape.elements_from(2);
+  const int64_t inputs = value.spec.shape[1];
+  std::vector<uint16_t> columns(static_cast<size_t>(pattern->matrix.columns));
+  size_t i = 0;
+  for (PatternReader row(*pattern); row.row() < pattern->matrix.rows;) {
+    const int64_t output = row.row() * pattern->block.outputs;
+    const int64_t kept = row.count();
+    row.Read(columns.data());
+    for (int64_t k = 0; k < kept; ++k) {
+      const int64_t column = columns[static_cast<size_t>(k)];
+      const int64_t input = column / taps * pattern->block.inputs;
+      for (int64_t o = 0; o < pattern->block.outputs; ++o) {
+        for (int64_t c = 0; c < pattern->block.inputs; ++c) {
+          const int64_t at =
+              ((output + o) * inputs + input + c) * taps + column % taps;
+          f(i++, static_cast<size_t>(at));
+        }
+      }
+    }
+  }
+}
+
+// What is kept of a sparse value begins as it would in a dense one. REQUIRES: a
+// constant 0 for what is not stored as a float type.
+void Fill(const Value& value, const Pattern* pattern, uint64_t seed,
+          uint32_t stream, std::span<std::byte> bytes) {
   const RandomStream random(seed, 0, stream);
   const auto fill = [&](auto first, const auto& narrow) {
-    for (size_t i = 0; i < bytes.size() / sizeof(first); ++i) {
-      const auto element = narrow(InitialValue(value.init, random, i));
-      std::memcpy(&bytes[i * sizeof(first)], &element, sizeof(first));
-    }
+    ForEachStored(value, pattern, [&](size_t i, size_t element) {
+      const auto x = narrow(InitialValue(value.init, random, element));
+      std::memcpy(&bytes[i * sizeof(first)], &x, sizeof(first));
+    });
   };
   switch (value.spec.storage.dtype) {
     case DType::kF32:
@@ -125,16 +162,44 @@ std::string_view Session::target() const { return kernels::ArithmeticName(); }
 
 void Session::Initialize(uint64_t seed) {
   const Graph& graph = plan().graph();
+  if (plan().sparse().has_value()) InitializePools(seed);
   uint32_t stream = 0;
   for (const ParameterState& state : plan().parameters()) {
-    Fill(graph.value(state.parameter), seed, stream++, Bytes(state.parameter));
+    const Value& parameter = graph.value(state.parameter);
+    const bool sparse = parameter.spec.storage.sparsity.has_value();
+    Pattern pattern;
+    if (sparse) {
+      pattern =
+          runtime::MemberPattern(plan(), impl_->arena.base(), parameter.spec);
+    }
+    Fill(parameter, sparse ? &pattern : nullptr, seed, stream++,
+         Bytes(state.parameter));
     // Streams of parameters and statistics do not depend on the optimizer.
-    for (ValueId v : state.state) Fill(graph.value(v), seed, 0, Bytes(v));
+    for (ValueId v : state.state) {
+      if (plan().PoolOf(v).valid()) continue;
+      Fill(graph.value(v), nullptr, seed, 0, Bytes(v));
+    }
   }
   for (ValueId v : plan().statistics()) {
-    Fill(graph.value(v), seed, stream++, Bytes(v));
+    Fill(graph.value(v), nullptr, seed, stream++, Bytes(v));
   }
   GoOnAfter(seed, 0);
+}
+
+void Session::InitializePools(uint64_t seed) {
+  const Graph& graph = plan().graph();
+  const SparsePool& pool = *plan().sparse();
+  std::vector<int64_t> kept;
+  for (uint32_t m : pool.members) {
+    const ValueId weight = plan().parameters()[m].parameter;
+    kept.push_back(graph.value(weight).spec.storage.sparsity->kept);
+  }
+  kernels::WriteInitialIndex(pool.layout, kept, seed, Bytes(pool.index).data());
+  // Optimizers begin with zeros.
+  for (ValueId v : pool.state) {
+    const std::span<std::byte> bytes = Bytes(v);
+    std::memset(bytes.data(), 0, bytes.size());
+  }
 }
 
 void Session::GoOnAfter(uint64_t seed, uint64_t steps, uint64_t skipped) {
@@ -191,8 +256,22 @@ void Session::ScaleLoss(float scale) {
   impl_->loss_scale = scale;
 }
 
+void Session::RewireAtUpdate(const RewireOptions& options) {
+  TH_CHECK(plan().sparse().has_value());
+  impl_->rewire = options;
+}
+
+const std::optional<RewireResult>& Session::rewired() const {
+  return impl_->rewired;
+}
+
 StepOutcome Session::Update(float learning_rate, float next_learning_rate) {
   if (!impl_->is_finite) return Skip();
+  RewireResult rewired;
+  if (impl_->rewire.has_value()) {
+    impl_->rewire->seed = impl_->seed;
+    impl_->rewire->step = impl_->steps + 1;
+  }
   impl_->executor.Run(
       Phase::kUpdate,
       {.seed = impl_->seed,
@@ -200,13 +279,19 @@ StepOutcome Session::Update(float learning_rate, float next_learning_rate) {
        .update = impl_->steps + 1 - impl_->skipped,
        .learning_rate = learning_rate,
        .gradient_scale = 1.0f / impl_->loss_scale.value_or(1.0f),
-       .next_learning_rate = next_learning_rate});
+       .next_learning_rate = next_learning_rate,
+       .rewire = impl_->rewire.has_value() ? &*impl_->rewire : nullptr,
+       .rewired = &rewired});
+  impl_->rewired.reset();
+  if (impl_->rewire.has_value()) impl_->rewired = rewired;
+  impl_->rewire.reset();
   ++impl_->steps;
   impl_->learning_rate.reset();
   return StepOutcome::kApplied;
 }
 
 StepOutcome Session::Skip() {
+  impl_->rewired.reset();
   ++impl_->steps;
   ++impl_->skipped;
   impl_->learning_rate.reset();
@@ -227,8 +312,16 @@ PassResult Session::Evaluate(const AxisParts& parts) {
 }
 
 std::span<std::byte> Session::Bytes(ValueId value) {
-  return {impl_->arena.base() + plan().OffsetOf(value),
-          plan().graph().value(value).spec.bytes()};
+  std::byte* const arena = impl_->arena.base();
+  std::byte* const data = arena + plan().OffsetOf(value);
+  const ValueSpec& spec = plan().graph().value(value).spec;
+  if (!plan().PoolOf(value).valid()) return {data, spec.bytes()};
+  // Scales of a member lie elsewhere than its values.
+  TH_CHECK(!spec.storage.blocks.has_value());
+  const int64_t first = runtime::FirstInPool(plan(), arena, spec);
+  const int64_t kept = runtime::MemberPattern(plan(), arena, spec).values();
+  return {data + BytesFor(spec.storage.dtype, first),
+          BytesFor(spec.storage.dtype, kept)};
 }
 
 ValueId Session::FeedNamed(const Ends& ends, std::string_view name) {
@@ -238,7 +331,8 @@ ValueId Session::FeedNamed(const Ends& ends, std::string_view name) {
 }
 
 void Session::CheckStored(ValueId value, DType dtype) const {
-  TH_CHECK(plan().graph().value(value).spec.storage == dtype);
+  const Storage& storage = plan().graph().value(value).spec.storage;
+  TH_CHECK(storage.dtype == dtype && !storage.blocks.has_value());
 }
 
 }  // namespace thimble

@@ -220,6 +220,7 @@ Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
     return SealedSafetensors::Target{TensorInfoOf(graph.value(values[i])),
                                      session.Bytes(values[i])};
   }));
+  TH_RETURN_IF_ERROR(CheckReadIndex(session, path));
   return progress;
 }
 

@@ -50,6 +50,7 @@ Result<PlanSearch> PlanEvaluation(const std::string& dir,
   PlanOptions plan_options;
   plan_options.training = false;
   plan_options.precision = info.precision;
+  plan_options.sparse = info.sparse;
   plan_options.threads = options.threads;
   plan_options.budget = options.budget;
   return PlanSearch::Create(*model, plan_options);

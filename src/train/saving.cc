@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "train/sparse_facts.h"
 
 namespace thimble::train {
 
@@ -85,6 +86,7 @@ Settings SettingsOf(const Plan& plan, Settings source,
   if (!plan.options().precision.is_f32()) {
     settings["precision"] = plan.options().precision.ToString();
   }
+  settings.merge(SparseFactsOf(plan));
   if (!options.loss_scale.empty()) settings["loss scale"] = options.loss_scale;
   settings.merge(plan.optimizer().Settings());
   for (const auto& [name, value] : plan.build_options()) {

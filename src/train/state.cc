@@ -56,23 +56,23 @@ bool IsFinite(Session& session, ValueId value) {
 
 }  // namespace
 
-StateValues::StateValues(const Plan& plan, Part part) : plan_(&plan) {
+StateValues::StateValues(const Plan& plan, Part part) {
+  const auto& sparse = plan.sparse();
+  const auto add = [&](ValueId v) {
+    if (!plan.PoolOf(v).valid()) values_.push_back(v);
+  };
+  for (const ParameterState& p : plan.parameters()) add(p.parameter);
+  if (sparse.has_value()) {
+    values_.push_back(sparse->index);
+    values_.push_back(sparse->parameters);
+  }
+  for (ValueId v : plan.statistics()) values_.push_back(v);
   if (part == Part::kModel) return;
-  for (const ParameterState& p : plan.parameters()) kept_ += p.state.size();
-}
-
-ValueId StateValues::operator[](size_t i) const {
-  const auto parameters = plan_->parameters();
-  if (i < parameters.size()) return parameters[i].parameter;
-  i -= parameters.size();
-  const auto statistics = plan_->statistics();
-  if (i < statistics.size()) return statistics[i];
-  i -= statistics.size();
-  TH_CHECK(i < kept_);
-  // Some have more than others: scales of moments in 16 bits.
-  const ParameterState* at = parameters.data();
-  for (; i >= at->state.size(); ++at) i -= at->state.size();
-  return at->state[i];
+  for (const ParameterState& p : plan.parameters()) {
+    for (ValueId v : p.state) add(v);
+  }
+  if (!sparse.has_value()) return;
+  for (ValueId v : sparse->state) values_.push_back(v);
 }
 
 TensorInfo TensorInfoOf(const Value& value) {
@@ -112,6 +112,16 @@ Status CheckFinite(Session& session, const StateValues& values) {
                     session.plan().graph().value(values[i]).name));
   }
   return Status::Ok();
+}
+
+Status CheckReadIndex(Session& session, const std::string& path) {
+  const auto& sparse = session.plan().sparse();
+  if (!sparse.has_value()) return Status::Ok();
+  const Status status =
+      CheckIndex(sparse->layout, session.Bytes(sparse->index));
+  if (status.ok()) return status;
+  return Status::Failed(
+      fmt::format("{} is damaged: {}", path, status.message()));
 }
 
 Status ReadTensorInto(const SafetensorsReader& reader, Session& session,

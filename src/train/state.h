@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "store/safetensors.h"
@@ -15,8 +16,8 @@
 
 namespace thimble::train {
 
-// The values of a plan that go to disk, in the plan's order. A view: there may
-// be thousands. Parameters may have different numbers of pieces of state.
+// The values of a plan that go to disk, in an order of the plan's: of sparse
+// weights the index and the pools, not the members.
 class StateValues {
  public:
   enum class Part {
@@ -25,14 +26,11 @@ class StateValues {
   };
   StateValues(const Plan& plan, Part part);
 
-  size_t size() const {
-    return plan_->parameters().size() + plan_->statistics().size() + kept_;
-  }
-  ValueId operator[](size_t i) const;
+  size_t size() const { return values_.size(); }
+  ValueId operator[](size_t i) const { return values_[i]; }
 
  private:
-  const Plan* plan_;
-  size_t kept_ = 0;  // pieces of optimizer state, of all parameters
+  std::vector<ValueId> values_;
 };
 
 inline StateValues ModelState(const Plan& plan) {
@@ -54,6 +52,10 @@ Status SaveValues(const FileDescriptor& folder, const std::string& name,
 // Fails where the file lacks the value, or has it in another type or shape.
 Status ReadTensorInto(const SafetensorsReader& reader, Session& session,
                       ValueId value);
+
+// Whether the index that was read is one: what it says is trusted from then on.
+// `path` is the file's.
+Status CheckReadIndex(Session& session, const std::string& path);
 
 // Fails, naming one, where a value holds an infinity or something that is no
 // number.

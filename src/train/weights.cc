@@ -12,6 +12,7 @@
 #include "thimble/model.h"
 #include "thimble/number.h"
 #include "train/out_folder.h"
+#include "train/sparse_facts.h"
 #include "train/state.h"
 
 namespace thimble::train {
@@ -54,6 +55,7 @@ Status SaveWeights(const FileDescriptor& folder, Session& session,
     metadata[kParameterType] = DTypeName(precision.parameters);
     metadata[kActivationType] = DTypeName(precision.activations);
   }
+  metadata.merge(SparseFactsOf(plan));
   metadata.insert(facts.begin(), facts.end());
   return SaveValues(folder, kWeightsName, session, ModelState(plan), metadata);
 }
@@ -92,6 +94,12 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
     const auto parsed = ParseFloatType(get(key));
     if (parsed.ok()) *type = *parsed;
   }
+  const auto sparse = ReadSparseFacts(meta);
+  if (!sparse.ok()) {
+    return Status::Failed(
+        fmt::format("{}: {}", path, sparse.status().message()));
+  }
+  info.sparse = *sparse;
   info.facts = meta;
   return info;
 }
@@ -103,6 +111,7 @@ Status LoadWeights(const std::string& dir, Session& session) {
   for (size_t i = 0; i < values.size(); ++i) {
     TH_RETURN_IF_ERROR(ReadTensorInto(reader, session, values[i]));
   }
+  TH_RETURN_IF_ERROR(CheckReadIndex(session, reader.path()));
   const auto sum = reader.metadata().find(kChecksum);
   if (sum == reader.metadata().end() || sum->second == WeightsSha256(session)) {
     return Status::Ok();

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "thimble/model.h"
 #include "thimble/session.h"
+#include "thimble/sparse_weights.h"
 #include "thimble/status.h"
 
 namespace thimble::train {
@@ -24,6 +25,7 @@ struct WeightsInfo {
   // Evaluation depends on them too: what fuses stands in the network's graph.
   BuildOptions build_options{};
   Precision precision{};
+  SparseWeights sparse{};
   WeightsFacts facts{};  // those of the source of batches, and all others
 };
 

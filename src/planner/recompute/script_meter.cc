@@ -7,6 +7,7 @@
 #include "base/workspace.h"
 #include "graph/op.h"
 #include "planner/placed_buffers.h"
+#include "planner/sparse_pool.h"
 
 namespace thimble::planner {
 namespace {
@@ -22,7 +23,10 @@ ScriptMeter::ScriptMeter(const Program& program, const PlanOptions& options)
     bytes_.push_back(
         static_cast<int64_t>(RoundUpToAlignment(value.spec.bytes())));
   }
+  const std::vector<ValueId> pools = PoolsOf(program);
   for (uint32_t i = 0; i < bytes_.size(); ++i) {
+    // Where a pool is there all the time, so are its members, in it.
+    if (pools[i].valid() && IsLasting(pools[i])) bytes_[i] = 0;
     if (IsLasting({i})) lasting_bytes_ += bytes_[i];
   }
   first_.resize(program.graph.ops().size());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rewiring: the sparse weights of a network (thimble/sparsity.h) lose their
-// smallest blocks, and as many new ones grow elsewhere, so that a network
-// learns its own pattern while it keeps its size. Two methods:
+// Rewiring: the sparse weights of a network (sparsity.h) lose their smallest
+// blocks, and as many new ones grow elsewhere, so that a network learns its own
+// pattern while it keeps its size. Two methods:
 //
 // - dynamic sparse reparameterization (Mostafa and Wang, "Parameter Efficient
 //   Training of Deep Convolutional Neural Networks by Dynamic Sparse
@@ -11,28 +11,12 @@
 // - sparse evolutionary training (Mocanu et al., Nature Communications 2018):
 //   of each matrix a fraction, and it gets back as many.
 //
-// The pool is changed where it lies, in one thread, in time linear in its size
-// and in the matrices' blocks. Which blocks grow is a function of seed, step,
-// matrix and position. Safe from several threads on different pools.
+// Plain values.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 
-#include "kernels/tensor.h"
-#include "thimble/sparsity.h"
-
-namespace thimble::kernels {
-
-// How many of a matrix's blocks are kept when training begins.
-int64_t InitialKept(double density, int64_t blocks);
-
-// Writes the first index: of matrix m, kept[m] blocks, each set of them equally
-// likely. REQUIRES: they add up to the layout's. Not for the training step: it
-// allocates a row of columns.
-void WriteInitialIndex(const PoolLayout& layout, std::span<const int64_t> kept,
-                       uint64_t seed, std::byte* index);
+namespace thimble {
 
 enum class RewireMethod : uint8_t {
   // Prunes blocks below the threshold; of those of a matrix that keeps any, not
@@ -74,19 +58,4 @@ struct RewireResult {
   float threshold = 0;
 };
 
-// Bytes, a multiple of 8: a bit for each block of the largest matrix, the
-// columns of a row, and some numbers for each matrix.
-size_t RewireScratchBytes(const PoolLayout& layout);
-
-// Prunes and grows. New blocks are zeros and were not among the pruned ones
-// (but for RewireResult::regrown); survivors keep their bits; how many blocks
-// are kept in all stays the same. `weights` and `states` are values of the
-// whole pool: `weights` in a float type, a state so too or in blocks of 8 bits,
-// which can be reset as a whole only. Gradients that were made before belong to
-// the old pattern. REQUIRES: `index` is one of the layout; `scratch` begins at
-// a multiple of 8.
-RewireResult Rewire(const PoolLayout& layout, std::byte* index,
-                    const Tensor& weights, std::span<const Tensor> states,
-                    const RewireOptions& options, std::byte* scratch);
-
-}  // namespace thimble::kernels
+}  // namespace thimble

@@ -5,18 +5,10 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "kernels/sparse/rewire.h"
-#include "kernels/sparse/selection.h"
+#include "kernels/rewire/rewire.h"
+#include "kernels/rewire/selection.h"
 
 namespace thimble::kernels {
-
-int64_t InitialKept(double density, int64_t blocks) {
-  TH_CHECK(0 <= density && density <= 1);
-  // The tenth is the papers' own code's, so that a density which no binary
-  // fraction equals does not lose a block.
-  return static_cast<int64_t>(
-      std::floor(density * static_cast<double>(blocks) + 0.1));
-}
 
 void WriteInitialIndex(const PoolLayout& layout, std::span<const int64_t> kept,
                        uint64_t seed, std::byte* index) {

@@ -5,8 +5,9 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/sparse/rewire.h"
+#include "kernels/rewire/rewire.h"
 #include "kernels/testing.h"
+#include "thimble/sparse_weights.h"
 
 namespace thimble::kernels {
 namespace {
@@ -30,11 +31,11 @@ std::vector<bool> MaskOf(const Pattern& pattern) {
 }
 
 TEST(InitialIndex, KeepsTheShareOfEachMatrix) {
-  EXPECT_EQ(InitialKept(0.3, 2'304), 691);
-  EXPECT_EQ(InitialKept(0.3, 10), 3);
-  EXPECT_EQ(InitialKept(0.29, 100), 29);  // 28.999999999999996 in f64
-  EXPECT_EQ(InitialKept(1, 7), 7);
-  EXPECT_EQ(InitialKept(0, 7), 0);
+  EXPECT_EQ(KeptOf(0.3, {16, 144}), 691);
+  EXPECT_EQ(KeptOf(0.3, {1, 10}), 3);
+  EXPECT_EQ(KeptOf(0.29, {1, 100}), 29);  // 28.999999999999996 in f64
+  EXPECT_EQ(KeptOf(1, {7, 1}), 7);
+  EXPECT_EQ(KeptOf(0.01, {7, 1}), 1);  // never none
 }
 
 TEST(InitialIndex, IsAnIndexOfTheLayout) {

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "base/rng.h"
-#include "kernels/sparse/matrix_change.h"
+#include "kernels/rewire/matrix_change.h"
 #include "kernels/tensor.h"
 #include "thimble/sparsity.h"
 

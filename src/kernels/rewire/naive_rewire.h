@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/sparse/rewire.h"
+#include "kernels/rewire/rewire.h"
 #include "kernels/tensor.h"
 #include "thimble/sparsity.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/sparse/choose_change.h"
+#include "kernels/rewire/choose_change.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/half.h"
-#include "kernels/sparse/magnitude.h"
+#include "kernels/rewire/magnitude.h"
 
 namespace thimble::kernels {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/sparse/choose_change.h"
+#include "kernels/rewire/choose_change.h"
 
 #include <algorithm>
 #include <array>
 #include <limits>
 
 #include "base/check.h"
-#include "kernels/sparse/magnitude.h"
+#include "kernels/rewire/magnitude.h"
 
 namespace thimble::kernels {
 namespace {

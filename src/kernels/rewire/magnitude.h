@@ -9,7 +9,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "kernels/sparse/matrix_change.h"
+#include "kernels/rewire/matrix_change.h"
 #include "kernels/tensor.h"
 
 namespace thimble::kernels {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/sparse/rewrite_matrix.h"
+#include "kernels/rewire/rewrite_matrix.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-#include "kernels/sparse/magnitude.h"
-#include "kernels/sparse/selection.h"
+#include "kernels/rewire/magnitude.h"
+#include "kernels/rewire/selection.h"
 
 namespace thimble::kernels {
 namespace {

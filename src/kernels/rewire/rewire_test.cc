@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/sparse/rewire.h"
+#include "kernels/rewire/rewire.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,9 @@
 
 #include "base/half.h"
 #include "base/test_allocations.h"
-#include "kernels/sparse/naive_rewire.h"
+#include "kernels/rewire/naive_rewire.h"
 #include "kernels/testing.h"
+#include "thimble/sparse_weights.h"
 
 namespace thimble::kernels {
 namespace {
@@ -150,8 +151,7 @@ Case RandomCase(std::mt19937& random) {
   for (int64_t m = pick(1, 6); m > 0; --m) {
     const BlockMatrix matrix = {pick(1, 30), pick(1, pick(0, 1) ? 9 : 300)};
     c.matrices.push_back(matrix);
-    c.kept.push_back(
-        std::max<int64_t>(1, InitialKept(density, matrix.blocks())));
+    c.kept.push_back(KeptOf(density, matrix));
   }
   if (pick(0, 3) == 0) c.kept.back() = c.matrices.back().blocks();
   if (pick(0, 3) == 0) c.kept[0] = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/sparse/naive_rewire.h"
+#include "kernels/rewire/naive_rewire.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/sparse/rewire.h"
+#include "kernels/rewire/rewire.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "kernels/sparse/choose_change.h"
-#include "kernels/sparse/matrix_change.h"
-#include "kernels/sparse/rewrite_matrix.h"
+#include "kernels/rewire/choose_change.h"
+#include "kernels/rewire/matrix_change.h"
+#include "kernels/rewire/rewrite_matrix.h"
 
 namespace thimble::kernels {
 namespace {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sparse_options.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "thimble/number.h"
+
+namespace thimble::cli {
+namespace {
+
+constexpr DecimalLimits kNonzero = {"above 0 and at most 1", [](double number) {
+                                      return number > 0 && number <= 1;
+                                    }};
+
+// "2x2": outputs by inputs.
+std::optional<WeightBlock> ParseBlock(const std::string& text) {
+  const size_t by = text.find('x');
+  if (by == std::string::npos) return std::nullopt;
+  const auto outputs = ParseWhole(text.substr(0, by));
+  const auto inputs = ParseWhole(text.substr(by + 1));
+  if (!outputs || !inputs || *outputs < 1 || *inputs < 1 || *outputs > 64 ||
+      *inputs > 64 || *outputs * *inputs > 64) {
+    return std::nullopt;
+  }
+  return WeightBlock{static_cast<int64_t>(*outputs),
+                     static_cast<int64_t>(*inputs)};
+}
+
+std::string CheckBlock(const std::string& text) {
+  if (text.empty()) return CheckNotEmpty(text);
+  return ParseBlock(text).has_value()
+             ? std::string()
+             : "'" + text +
+                   "' is no block of outputs by inputs of 1 to 64 weights, as "
+                   "1x1 or 2x2";
+}
+
+}  // namespace
+
+void AddSparseFlags(CLI::App& app, PlanFlags& flags) {
+  AddDecimal(app, "--nonzero", flags.sparse.nonzero, kNonzero,
+             "Stores this share of weights, above 0 and at most 1, and no "
+             "others (default 1: all are stored). Gradients and momentum are "
+             "as sparse. Which ones changes while a network learns");
+  app.add_option_function<std::string>(
+         "--pattern",
+         [&flags](const std::string& text) {
+           flags.sparse.block = *ParseBlock(text);
+         },
+         "Sparse weights are kept in blocks of outputs by inputs, which share "
+         "an index: 1x1 (default), 2x2, …")
+      ->type_name("OxI")
+      ->check(CheckBlock);
+  app.add_option_function<std::string>(
+         "--sparse-index",
+         [&flags](const std::string& text) {
+           flags.sparse.index = *ParseIndexCodec(text);
+         },
+         "How the places of sparse weights are stored: packed, a column for "
+         "each; bitmap, a bit for each place (default: what takes less)")
+      ->type_name("packed|bitmap")
+      ->check([](const std::string& text) {
+        if (text.empty()) return CheckNotEmpty(text);
+        const auto codec = ParseIndexCodec(text);
+        return codec.ok() ? std::string() : codec.status().message();
+      });
+  app.add_option("--sparsify", flags.sparse.weights,
+                 "Names of the weights to be sparse, separated by commas; * "
+                 "stands for any text (default: all convolutions but the first "
+                 "weight and the last one)")
+      ->type_name("NAMES")
+      ->delimiter(',')
+      ->check(CheckNotEmpty);
+}
+
+void CheckSparseEffects(const CLI::App& app, const PlanFlags& flags) {
+  if (!flags.sparse.is_dense()) return;
+  for (const char* option : {"--pattern", "--sparse-index", "--sparsify"}) {
+    if (app.count(option) == 0) continue;
+    throw CLI::ValidationError(
+        option,
+        "is for sparse weights, and all are stored; add --nonzero below 1, or "
+        "leave it out");
+  }
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The options that make weights sparse.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "options.h"
+#include "thimble/sparse_weights.h"
+
+namespace thimble::cli {
+
+void AddSparseFlags(CLI::App& app, PlanFlags& flags);
+
+// What would have no effect is refused: throws CLI::ValidationError.
+void CheckSparseEffects(const CLI::App& app, const PlanFlags& flags);
+
+}  // namespace thimble::cli
