@@ -9,6 +9,10 @@
 //   SetPair(p)                 every lane is the pair at p
 //   LoadHalves(p, q)     LoadQuarters(p, q, r, s)     from 32 bytes at each, or
 //   StoreHalves(v, p, q) StoreQuarters(v, p, q, r, s) 16
+//   LoadEvenQuarters(p, first, last)  quarters 0, 2, 4, 6 of eight at p; of
+//   both LoadOddQuarters(p, first, last)   vectors, what the masks say is read,
+//   and
+//                              zero is there for the rest. Odd: 1, 3, 5, 7
 //   LoadNineWords(p)           nothing is read past them; zeros for the rest
 //   Add Sub Mul FusedMulAdd(a, b, c) = a * b + c rounded once
 //   ZeroIfNegative(v) AtLeast(bound, v)        a NaN stays
@@ -16,6 +20,8 @@
 //   Masked(mask, w)            zero where the bit of MaskOf(bits) was
 //   MaskedMulAdd(mask, a, b, c)  the same of a * b + c
 //   Even(w) Odd(w)             the lower, the upper of each pair, in f32
+//   PackEven(v, w) PackOdd(v, w)  the lower, the upper of each pair as they
+//                              are, those of v first
 //   Dot(sum, x, w)             dot_form.h says what it is
 //   DotPair(sum, x, p)         the same with SetPair(p), in one instruction
 //   Round(low, high)           32 bf16, those of `low` first

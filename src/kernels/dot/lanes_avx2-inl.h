@@ -86,6 +86,33 @@ THIMBLE_DOT_INLINE void StoreQuarters(Words v, void* q0, void* q1, void* q2,
                    _mm256_extracti128_si256(v.high, 1));
 }
 
+using LaneMask = Words;
+THIMBLE_DOT_INLINE __m256i HalfMask(uint32_t lanes) {
+  const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  return _mm256_cmpeq_epi32(_mm256_and_si256(SetHalf(lanes), bits), bits);
+}
+THIMBLE_DOT_INLINE LaneMask MaskOf(uint32_t lanes) {
+  return {HalfMask(lanes), HalfMask(lanes >> 8)};
+}
+// Of the 16 lanes at `from`.
+template <int kOrder>
+THIMBLE_DOT_INLINE __m256i LoadTwoOfFour(const void* from, LaneMask mask) {
+  const int* at = static_cast<const int*>(from);
+  return _mm256_permute2x128_si256(_mm256_maskload_epi32(at, mask.low),
+                                   _mm256_maskload_epi32(at + 8, mask.high),
+                                   kOrder);
+}
+THIMBLE_DOT_INLINE Words LoadEvenQuarters(const void* from, LaneMask first,
+                                          LaneMask last) {
+  return {LoadTwoOfFour<0x20>(from, first),
+          LoadTwoOfFour<0x20>(static_cast<const std::byte*>(from) + 64, last)};
+}
+THIMBLE_DOT_INLINE Words LoadOddQuarters(const void* from, LaneMask first,
+                                         LaneMask last) {
+  return {LoadTwoOfFour<0x31>(from, first),
+          LoadTwoOfFour<0x31>(static_cast<const std::byte*>(from) + 64, last)};
+}
+
 THIMBLE_DOT_INLINE Floats Add(Floats a, Floats b) {
   return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
 }
@@ -115,14 +142,6 @@ THIMBLE_DOT_INLINE __m256 HalfIfPositive(__m256 u, __m256 v) {
 THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
   return {HalfIfPositive(u.low, v.low), HalfIfPositive(u.high, v.high)};
 }
-using LaneMask = Words;
-THIMBLE_DOT_INLINE __m256i HalfMask(uint32_t lanes) {
-  const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  return _mm256_cmpeq_epi32(_mm256_and_si256(SetHalf(lanes), bits), bits);
-}
-THIMBLE_DOT_INLINE LaneMask MaskOf(uint32_t lanes) {
-  return {HalfMask(lanes), HalfMask(lanes >> 8)};
-}
 THIMBLE_DOT_INLINE Words Masked(LaneMask mask, Words v) {
   return {_mm256_and_si256(v.low, mask.low),
           _mm256_and_si256(v.high, mask.high)};
@@ -140,6 +159,25 @@ THIMBLE_DOT_INLINE Floats Odd(Words v) {
   const __m256i mask = SetHalf(0xFFFF0000u);
   return FloatsOf(
       {_mm256_and_si256(v.low, mask), _mm256_and_si256(v.high, mask)});
+}
+
+// Packs within quarters: the middle two change places.
+THIMBLE_DOT_INLINE __m256i PackedLow(__m256i low, __m256i high) {
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xD8);
+}
+THIMBLE_DOT_INLINE __m256i LowOf(__m256i v) {
+  return _mm256_and_si256(v, SetHalf(0xFFFFu));
+}
+THIMBLE_DOT_INLINE Words PackEven(Words low, Words high) {
+  return {PackedLow(LowOf(low.low), LowOf(low.high)),
+          PackedLow(LowOf(high.low), LowOf(high.high))};
+}
+THIMBLE_DOT_INLINE __m256i HighOf(__m256i v) {
+  return _mm256_srli_epi32(v, 16);
+}
+THIMBLE_DOT_INLINE Words PackOdd(Words low, Words high) {
+  return {PackedLow(HighOf(low.low), HighOf(low.high)),
+          PackedLow(HighOf(high.low), HighOf(high.high))};
 }
 
 THIMBLE_DOT_INLINE Floats Dot(Floats sum, Words x, Words w) {
@@ -166,11 +204,7 @@ THIMBLE_DOT_INLINE __m256i RoundedHalf(__m256 v) {
   return _mm256_blendv_epi8(rounded, sign, is_denormal);
 }
 THIMBLE_DOT_INLINE __m256i PackedHalf(Floats v) {
-  // Packs within quarters: the middle two change places.
-  const __m256i packed =
-      _mm256_packus_epi32(_mm256_srli_epi32(RoundedHalf(v.low), 16),
-                          _mm256_srli_epi32(RoundedHalf(v.high), 16));
-  return _mm256_permute4x64_epi64(packed, 0xD8);
+  return PackedLow(HighOf(RoundedHalf(v.low)), HighOf(RoundedHalf(v.high)));
 }
 THIMBLE_DOT_INLINE Words Round(Floats low, Floats high) {
   return {PackedHalf(low), PackedHalf(high)};

@@ -61,6 +61,29 @@ THIMBLE_DOT_INLINE void StoreQuarters(Words v, void* q0, void* q1, void* q2,
   _mm_storeu_si128(static_cast<__m128i*>(q3), _mm512_extracti32x4_epi32(v, 3));
 }
 
+using LaneMask = __mmask16;
+THIMBLE_DOT_INLINE LaneMask MaskOf(uint32_t lanes) {
+  return static_cast<LaneMask>(lanes);
+}
+THIMBLE_DOT_INLINE Words LoadWords(LaneMask mask, const void* from) {
+  return _mm512_maskz_loadu_epi32(mask, from);
+}
+template <int kOrder>
+THIMBLE_DOT_INLINE Words LoadFourOfEight(const void* from, LaneMask first,
+                                         LaneMask last) {
+  const Words low = LoadWords(first, from);
+  const Words high = LoadWords(last, static_cast<const std::byte*>(from) + 64);
+  return _mm512_shuffle_i32x4(low, high, kOrder);
+}
+THIMBLE_DOT_INLINE Words LoadEvenQuarters(const void* from, LaneMask first,
+                                          LaneMask last) {
+  return LoadFourOfEight<0x88>(from, first, last);
+}
+THIMBLE_DOT_INLINE Words LoadOddQuarters(const void* from, LaneMask first,
+                                         LaneMask last) {
+  return LoadFourOfEight<0xDD>(from, first, last);
+}
+
 THIMBLE_DOT_INLINE Floats Add(Floats a, Floats b) {
   return _mm512_add_ps(a, b);
 }
@@ -87,10 +110,6 @@ THIMBLE_DOT_INLINE Floats IfPositive(Floats u, Floats v) {
   return _mm512_maskz_mov_ps(
       _mm512_cmp_ps_mask(u, _mm512_setzero_ps(), _CMP_GT_OQ), v);
 }
-using LaneMask = __mmask16;
-THIMBLE_DOT_INLINE LaneMask MaskOf(uint32_t lanes) {
-  return static_cast<LaneMask>(lanes);
-}
 THIMBLE_DOT_INLINE Words Masked(LaneMask mask, Words v) {
   return _mm512_maskz_mov_epi32(mask, v);
 }
@@ -104,6 +123,19 @@ THIMBLE_DOT_INLINE Floats Even(Words v) {
 }
 THIMBLE_DOT_INLINE Floats Odd(Words v) {
   return FloatsOf(_mm512_and_si512(v, SetWords(0xFFFF0000u)));
+}
+
+THIMBLE_DOT_INLINE Words PackEven(Words low, Words high) {
+  alignas(64) static constexpr uint16_t kOrder[32] = {
+      0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+      32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
+  return _mm512_permutex2var_epi16(low, _mm512_load_si512(kOrder), high);
+}
+THIMBLE_DOT_INLINE Words PackOdd(Words low, Words high) {
+  alignas(64) static constexpr uint16_t kOrder[32] = {
+      1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+      33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  return _mm512_permutex2var_epi16(low, _mm512_load_si512(kOrder), high);
 }
 
 #if THIMBLE_DOT_IS_NATIVE

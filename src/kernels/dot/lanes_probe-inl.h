@@ -27,6 +27,12 @@ inline void ProbeRound(const float* low, const float* high, uint16_t* packed,
   Store(Zip(LoadFloats(low), LoadFloats(high)), zipped);
   Store(ZipHalves(LoadFloats(low), LoadFloats(high)), halves);
 }
+// Lower and upper halves of the words of two vectors, as they are.
+inline void ProbePacks(const uint32_t* low, const uint32_t* high,
+                       uint16_t (*to)[32]) {
+  Store(PackEven(LoadWords(low), LoadWords(high)), to[0]);
+  Store(PackOdd(LoadWords(low), LoadWords(high)), to[1]);
+}
 inline void ProbeHalves(const uint32_t* words, float* even, float* odd) {
   Store(Even(LoadWords(words)), even);
   Store(Odd(LoadWords(words)), odd);
@@ -55,6 +61,12 @@ inline void ProbePieces(const uint32_t* from, uint32_t (*to)[16]) {
   Store(LoadQuarters(from + 12, from + 8, from + 4, from), to[2]);
   StoreQuarters(LoadWords(from), to[3] + 12, to[3] + 8, to[3] + 4, to[3]);
   Store(LoadNineWords(from + 7), to[4]);
+}
+// Every second quarter of two vectors, of which the masks leave out parts.
+inline void ProbeQuarters(const uint32_t* from, uint32_t first, uint32_t last,
+                          uint32_t (*to)[16]) {
+  Store(LoadEvenQuarters(from, MaskOf(first), MaskOf(last)), to[0]);
+  Store(LoadOddQuarters(from, MaskOf(first), MaskOf(last)), to[1]);
 }
 // 16 vectors; eight.
 inline void ProbeTransposes(uint32_t (*words)[16], uint32_t (*pairs)[16]) {

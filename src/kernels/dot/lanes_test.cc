@@ -15,6 +15,7 @@
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/reference.h"
 #include "kernels/dot/test_form.h"
+#include "kernels/guard_page.h"
 
 #if defined(__x86_64__)
 #define THIMBLE_DOT_INCLUDE "kernels/dot/lanes_probe-inl.h"
@@ -164,6 +165,20 @@ TEST(DotLanes, SplitPairs) {
   });
 }
 
+TEST(DotLanes, PackHalvesOfTwoVectorsAsTheyAre) {
+  std::mt19937 random(4);
+  testing::ForEachDotForm([&] {
+    uint32_t words[32];
+    for (uint32_t& word : words) word = static_cast<uint32_t>(random());
+    uint16_t to[2][32];
+    THIMBLE_DOT_TABLE(ProbePacks).Get()(words, words + 16, to);
+    for (int i = 0; i < 32; ++i) {
+      EXPECT_EQ(to[0][i], words[i] & 0xFFFFu);
+      EXPECT_EQ(to[1][i], words[i] >> 16);
+    }
+  });
+}
+
 TEST(DotLanes, MoveWithinRows) {
   testing::ForEachDotForm([&] {
     float from[16], to[13][16];
@@ -206,6 +221,28 @@ TEST(DotLanes, LoadAndStorePieces) {
       EXPECT_EQ(to[2][i], from[12 - i / 4 * 4 + i % 4]);
       EXPECT_EQ(to[3][i], from[12 - i / 4 * 4 + i % 4]);
       EXPECT_EQ(to[4][i], i < 9 ? from[i + 7] : 0u);
+    }
+  });
+}
+
+// Words that masks leave out are not there.
+TEST(DotLanes, LoadEverySecondQuarterOfWhatIsThere) {
+  testing::GuardPageBuffer<uint32_t> behind(28);
+  for (uint32_t i = 0; i < 28; ++i) behind.data()[i] = i + 1;
+  testing::ForEachDotForm([&] {
+    const auto load = THIMBLE_DOT_TABLE(ProbeQuarters).Get();
+    uint32_t to[2][16];
+    load(behind.data(), 0xFFFF, 0x0FFF, to);
+    for (uint32_t i = 0; i < 16; ++i) {
+      const uint32_t even = i / 4 * 8 + i % 4;
+      EXPECT_EQ(to[0][i], even + 1);
+      EXPECT_EQ(to[1][i], even + 4 < 28 ? even + 5 : 0);
+    }
+    load(behind.data() - 4, 0xFFF0, 0xFFFF, to);
+    for (uint32_t i = 0; i < 16; ++i) {
+      const uint32_t even = i / 4 * 8 + i % 4;
+      EXPECT_EQ(to[0][i], even < 4 ? 0 : even - 3);
+      EXPECT_EQ(to[1][i], even + 1);
     }
   });
 }

@@ -17,6 +17,7 @@
 #include "kernels/dot/winograd_kernels.h"
 #include "kernels/dot/winograd_pass-inl.h"
 #include "kernels/dot/winograd_rows-inl.h"
+#include "kernels/dot/winograd_tiles-inl.h"
 
 THIMBLE_DOT_BEGIN
 namespace {
@@ -25,15 +26,16 @@ namespace {
 template <int64_t kWidth>
 void TransposeRows(const dot::StripRows& rows, const dot::Planes& planes,
                    int64_t outputs, uint32_t* to) {
+  const RowLoad load(rows, false);
   for (int64_t a = 0; a < 2; ++a) {
     for (int64_t o = 0; o < outputs; o += 8) {
       Words r[8];
       if (a == 0) {
-        for (int64_t i = 0; i < 8; ++i) PrefetchNext(planes, o + i);
+        for (int64_t i = 0; i < 8; ++i) PrefetchLater(planes, o + i);
       }
       THIMBLE_DOT_UNROLL
       for (int64_t i = 0; i < 8; ++i) {
-        r[i] = LoadTileRow<kWidth>(rows, a + 1,
+        r[i] = LoadTileRow<kWidth>(rows, load, a + 1,
                                    planes.from + (o + i) * planes.plane);
       }
       TransposePairs8(r);
@@ -53,111 +55,153 @@ void TransposeGrad(const dot::StripRows& rows, const dot::Planes& planes,
   run(rows, planes, outputs, to);
 }
 
-// Eight outputs, two tiles of each: left and right pixels of row kSlice of
-// A grad_y.
+// Factors of left and right pixels, by dot products as for tiles of x.
+struct PixelFactors {
+  PixelFactors()
+      : left(SetWords(0x00003F80u)),
+        right(SetWords(0x3F800000u)),
+        sum(SetWords(0x3F803F80u)),
+        difference(SetWords(0xBF803F80u)),
+        minus_left(SetWords(0x0000BF80u)),
+        minus_right(SetWords(0xBF800000u)),
+        one(SetFloats(1.0f)) {}
+  Words left, right, sum, difference, minus_left, minus_right;
+  Floats one;
+};
+
+// Two times eight outputs and two tiles: the four columns of slice kSlice of
+// A grad_y A'. Of the upper or the lower row alone, two columns are pixels as
+// they are.
 template <int64_t kSlice>
-THIMBLE_DOT_INLINE void GradRow(const uint32_t* upper, const uint32_t* lower,
-                                Floats& left, Floats& right) {
+THIMBLE_DOT_INLINE void GradColumns(const uint32_t* upper,
+                                    const uint32_t* lower,
+                                    const PixelFactors& by, Words (&to)[4]) {
   if constexpr (kSlice == 0 || kSlice == 3) {
-    const Words v = LoadWords(kSlice == 0 ? upper : lower);
-    left = Even(v);
-    right = Odd(v);
+    const uint32_t* from = kSlice == 0 ? upper : lower;
+    const Words v[2] = {LoadWords(from), LoadWords(from + kLanes)};
+    const Floats zero = ZeroFloats();
+    to[0] = PackEven(v[0], v[1]);
+    to[1] = Round(Dot(zero, v[0], by.sum), Dot(zero, v[1], by.sum));
+    to[2] =
+        Round(Dot(zero, v[0], by.difference), Dot(zero, v[1], by.difference));
+    to[3] = PackOdd(v[0], v[1]);
   } else {
-    const Words u = LoadWords(upper), l = LoadWords(lower);
-    if constexpr (kSlice == 1) {
-      left = Add(Even(u), Even(l));
-      right = Add(Odd(u), Odd(l));
-    } else {
-      left = Sub(Even(u), Even(l));
-      right = Sub(Odd(u), Odd(l));
+    Floats left[2], right[2];
+    THIMBLE_DOT_UNROLL
+    for (int64_t h = 0; h < 2; ++h) {
+      const Words u = LoadWords(upper + h * kLanes);
+      const Words l = LoadWords(lower + h * kLanes);
+      left[h] = Dot(Dot(ZeroFloats(), u, by.left), l,
+                    kSlice == 1 ? by.left : by.minus_left);
+      right[h] = Dot(Dot(ZeroFloats(), u, by.right), l,
+                     kSlice == 1 ? by.right : by.minus_right);
     }
+    to[0] = Round(left[0], left[1]);
+    // Sums as products: additions and rounding share units of the CPU.
+    to[1] = Round(FusedMulAdd(left[0], by.one, right[0]),
+                  FusedMulAdd(left[1], by.one, right[1]));
+    to[2] = Round(Sub(left[0], right[0]), Sub(left[1], right[1]));
+    to[3] = Round(right[0], right[1]);
   }
 }
 
 template <int64_t kSlice>
-void TransformGradSlice(const uint32_t* from, int64_t outputs, int64_t stride,
+void TransformGradSlice(const uint32_t* from, int64_t outputs, int64_t strips,
                         uint32_t* to) {
-  const int64_t row = 16 * outputs;  // words
-  for (int64_t i = 0; i < row; i += 2 * kLanes, to += kLanes) {
-    Floats left[2], right[2];
-    THIMBLE_DOT_UNROLL
-    for (int64_t h = 0; h < 2; ++h) {
-      const uint32_t* at = from + i + h * kLanes;
-      GradRow<kSlice>(at, at + row, left[h], right[h]);
+  const int64_t row = kLanes * outputs;  // words
+  const int64_t column = strips * row / 2;
+  const PixelFactors by;
+  for (int64_t s = 0; s < strips; ++s, from += row) {
+    for (int64_t i = 0; i < row; i += 2 * kLanes, from += 2 * kLanes) {
+      Words columns[4];
+      GradColumns<kSlice>(from, from + row, by, columns);
+      THIMBLE_DOT_UNROLL
+      for (int64_t k = 0; k < 4; ++k) Store(columns[k], to + k * column);
+      to += kLanes;
     }
-    Store(Round(left[0], left[1]), to);
-    Store(Round(Add(left[0], right[0]), Add(left[1], right[1])), to + stride);
-    Store(Round(Sub(left[0], right[0]), Sub(left[1], right[1])),
-          to + 2 * stride);
-    Store(Round(right[0], right[1]), to + 3 * stride);
   }
 }
 
 void TransformGrad(const uint32_t* from, int64_t outputs, int64_t slice,
-                   int64_t stride, uint32_t* to) {
+                   int64_t strips, uint32_t* to) {
   constexpr decltype(&TransformGradSlice<0>) kRun[4] = {
       &TransformGradSlice<0>, &TransformGradSlice<1>, &TransformGradSlice<2>,
       &TransformGradSlice<3>};
-  kRun[slice](from, outputs, stride, to);
+  kRun[slice](from, outputs, strips, to);
 }
 
-// kVectors vectors of outputs and kChannels channels.
-template <int64_t kChannels, int64_t kVectors>
+// Sums of kVectors vectors of outputs and kChannels channels of one column. A
+// strip's eight pairs of tiles are one round, so that the CPU foresees the last
+// one. The next column's sums are asked for: they stay in a cache that is
+// further away.
+template <int64_t kOutputs, int64_t kChannels, int64_t kVectors>
 THIMBLE_DOT_INLINE void MultiplyTile(const uint32_t* grad,
-                                     const uint32_t* tiles, int64_t outputs,
-                                     int64_t stride, int64_t pairs,
-                                     float* sums) {
+                                     const uint32_t* tiles, int64_t strips,
+                                     bool first, float* sums) {
+  constexpr int64_t kStride = dot::GradSumStride(kOutputs);
   Floats acc[kChannels][kVectors];
   THIMBLE_DOT_UNROLL
   for (int64_t i = 0; i < kChannels * kVectors; ++i) {
-    acc[i / kVectors][i % kVectors] = ZeroFloats();
+    const float* from = sums + i / kVectors * kStride + i % kVectors * kLanes;
+    acc[i / kVectors][i % kVectors] = first ? ZeroFloats() : LoadFloats(from);
+    __builtin_prefetch(from + kOutputs);
   }
-  for (int64_t p = 0; p < pairs; ++p, grad += outputs, ++tiles) {
-    Words y[kVectors];
+  for (int64_t s = 0; s < strips; ++s) {
     THIMBLE_DOT_UNROLL
-    for (int64_t v = 0; v < kVectors; ++v) y[v] = LoadWords(grad + v * kLanes);
-    THIMBLE_DOT_UNROLL
-    for (int64_t c = 0; c < kChannels; ++c) {
-      const Words x = SetPair(tiles + c * stride);
+    for (int64_t p = 0; p < kLanes / 2; ++p) {
+      Words y[kVectors];
       THIMBLE_DOT_UNROLL
-      for (int64_t v = 0; v < kVectors; ++v)
-        acc[c][v] = Dot(acc[c][v], y[v], x);
+      for (int64_t v = 0; v < kVectors; ++v) {
+        y[v] = LoadWords(grad + p * kOutputs + v * kLanes);
+      }
+      THIMBLE_DOT_UNROLL
+      for (int64_t c = 0; c < kChannels; ++c) {
+        const Words x = SetPair(tiles + c * kLanes + p);
+        THIMBLE_DOT_UNROLL
+        for (int64_t v = 0; v < kVectors; ++v) {
+          acc[c][v] = Dot(acc[c][v], y[v], x);
+        }
+      }
     }
+    grad += kLanes / 2 * kOutputs;
+    tiles += dot::kGradChannels * kLanes;
   }
   THIMBLE_DOT_UNROLL
-  for (int64_t c = 0; c < kChannels; ++c) {
-    THIMBLE_DOT_UNROLL
-    for (int64_t v = 0; v < kVectors; ++v) {
-      float* to = sums + c * dot::GradSumStride(outputs) + v * kLanes;
-      Store(Add(LoadFloats(to), acc[c][v]), to);
+  for (int64_t i = 0; i < kChannels * kVectors; ++i) {
+    Store(acc[i / kVectors][i % kVectors],
+          sums + i / kVectors * kStride + i % kVectors * kLanes);
+  }
+}
+
+template <int64_t kOutputs>
+void MultiplyGradSlice(const uint32_t* grad, const uint32_t* tiles,
+                       int64_t strips, bool first, float* sums) {
+#if THIMBLE_DOT_IS_AVX2  // has half as many registers, each half as long
+  constexpr int64_t kChannels = 4;
+  constexpr int64_t kVectors = 1;
+#else
+  constexpr int64_t kChannels = dot::kGradChannels;
+  constexpr int64_t kVectors = kOutputs / kLanes;
+#endif
+  const int64_t half = dot::kGradChannels * strips * kLanes;
+  for (int64_t k = 0; k < 4; ++k) {
+    const uint32_t* x = tiles + k / 2 * half + k % 2 * (kLanes / 2);
+    for (int64_t c = 0; c < dot::kGradChannels; c += kChannels) {
+      float* to = sums + c * dot::GradSumStride(kOutputs) + k * kOutputs;
+      for (int64_t o = 0; o < kOutputs; o += kVectors * kLanes) {
+        MultiplyTile<kOutputs, kChannels, kVectors>(grad + o, x + c * kLanes,
+                                                    strips, first, to + o);
+      }
     }
+    grad += strips * (kLanes / 2) * kOutputs;
   }
 }
 
 void MultiplyGrad(const uint32_t* grad, const uint32_t* tiles, int64_t outputs,
-                  int64_t channels, int64_t stride, int64_t pairs,
-                  float* sums) {
-#if THIMBLE_DOT_IS_AVX2  // has half as many registers, each half as long
-  constexpr int64_t kChannels = 4;
-  constexpr int64_t kMostVectors = 1;
-#else
-  constexpr int64_t kChannels = 8;
-  constexpr int64_t kMostVectors = 2;
-#endif
-  const int64_t step =
-      outputs < kMostVectors * kLanes ? kLanes : kMostVectors * kLanes;
-  for (int64_t c = 0; c < channels; c += kChannels) {
-    for (int64_t o = 0; o < outputs; o += step) {
-      const uint32_t* x = tiles + c * stride;
-      float* to = sums + c * dot::GradSumStride(outputs) + o;
-      if (step == kLanes) {
-        MultiplyTile<kChannels, 1>(grad + o, x, outputs, stride, pairs, to);
-      } else {
-        MultiplyTile<kChannels, kMostVectors>(grad + o, x, outputs, stride,
-                                              pairs, to);
-      }
-    }
-  }
+                  int64_t strips, bool first, float* sums) {
+  const auto run =
+      outputs == 16 ? &MultiplyGradSlice<16> : &MultiplyGradSlice<32>;
+  run(grad, tiles, strips, first, sums);
 }
 
 // G' s, or s G, of four.
@@ -171,6 +215,9 @@ THIMBLE_DOT_INLINE void FoldFour(const Floats (&s)[4], Floats (&to)[3]) {
 
 void Fold(int64_t outputs, int64_t channels, float* line, float* sums) {
   for (int64_t c = 0; c < channels; ++c) {
+    // The second channel's place reaches into its own sums. That of the first
+    // one is its sums' for the same outputs; others lie before their sums.
+    float* to = c == 1 ? line : sums + c * 9 * outputs;
     for (int64_t o = 0; o < outputs; o += kLanes) {
       const float* from = sums + c * dot::GradSumStride(outputs) + o;
       Floats rows[4][3];
@@ -191,13 +238,14 @@ void Fold(int64_t outputs, int64_t channels, float* line, float* sums) {
         FoldFour(s, taps);
         THIMBLE_DOT_UNROLL
         for (int kh = 0; kh < 3; ++kh) {
-          Store(taps[kh], line + (3 * kh + kw) * outputs + o);
+          Store(taps[kh], to + (3 * kh + kw) * outputs + o);
         }
       }
     }
-    // What is read next lies past what is written here.
-    std::memcpy(sums + c * 9 * outputs, line,
-                static_cast<size_t>(9 * outputs) * sizeof(float));
+    if (c == 1) {
+      std::memcpy(sums + 9 * outputs, line,
+                  static_cast<size_t>(9 * outputs) * sizeof(float));
+    }
   }
 }
 

@@ -11,9 +11,12 @@ namespace thimble::kernels::dot {
 
 inline constexpr int64_t kOutputStep = 4;  // outputs multiplied together
 
+// Of a weight's gradient, transformed and multiplied together.
+inline constexpr int64_t kGradChannels = 8;
+
 // Floats from one channel's sums of a weight's gradient to the next one's. With
 // a power of two, all channels would want the same lines of the cache.
-inline int64_t GradSumStride(int64_t outputs) { return 16 * outputs + 16; }
+constexpr int64_t GradSumStride(int64_t outputs) { return 16 * outputs + 16; }
 
 // Where a strip's tiles lie in a plane: row k of all its tiles, k being 0 for
 // the row above the first output of each, is up to four pieces of `width`
@@ -30,8 +33,8 @@ struct StripRows {
 struct Planes {
   const uint16_t* from = nullptr;
   int64_t plane = 0;  // elements
-  // From a plane to what the strip that is read next adds to what is read now:
-  // 64 elements, which are brought into the cache with slice 0; 0 for nothing.
+  // From a plane to what a strip that is read later adds to what is read now:
+  // 64 elements, which are brought into the cache with slice 0.
   int64_t next = 0;
   const float* scale = nullptr;
   const float* shift = nullptr;
@@ -47,6 +50,12 @@ struct Planes {
     }
     return planes;
   }
+};
+
+// A strip of a batch: its rows, and the planes of its image from a channel on.
+struct BatchStrip {
+  StripRows rows;
+  Planes planes;
 };
 
 // The sums of one output for neighbouring strips of a plane, each [row]
@@ -82,11 +91,11 @@ struct WinogradKernels {
   // A strip: [slice][pair of channels][column][tile], in pairs.
   void (*transform_input)(const StripRows& rows, const Planes& planes,
                           int64_t channels, uint32_t* to);
-  // Slice `slice` as [column][channel][word of tiles], where a channel's tiles
-  // lie `stride` words from the next one's.
-  void (*transform_tiles)(const StripRows& rows, const Planes& planes,
-                          int64_t channels, int64_t slice, int64_t stride,
-                          uint32_t* to);
+  // Slice `slice` of `count` strips and kGradChannels channels from `channel`
+  // on: [half][strip][channel][column of half][word of tiles], for the gradient
+  // of the weights. Halves are columns 0 and 1, and 2 and 3.
+  void (*transform_tiles)(const BatchStrip* strips, int64_t count,
+                          int64_t channel, int64_t slice, uint32_t* to);
   // 16 outputs: [slice][pair of channels][column][output]. Weights lie as the
   // pass says; flipped in both directions where it is not forward.
   void (*transform_weights)(const uint16_t* from, int64_t output_weights,
@@ -119,18 +128,19 @@ struct WinogradKernels {
   // words of two pixels.
   void (*transpose_grad)(const StripRows& rows, const Planes& planes,
                          int64_t outputs, uint32_t* to);
-  // Slice `slice` of that: [column][pair of tiles][output], in pairs, where a
-  // column lies `stride` words from the next one. A's last row and column are
-  // -1, for which 1 stands here; fold has the sign.
+  // Slice `slice` of that, of `strips` strips: [column][strip][pair of tiles]
+  // [output], in pairs. A's last row and column are -1, for which 1 stands
+  // here; fold has the sign.
   void (*transform_grad)(const uint32_t* from, int64_t outputs, int64_t slice,
-                         int64_t stride, uint32_t* to);
-  // Adds products over `pairs` pairs of tiles to the sums of one column,
-  // [channel][16][output], where channels are GradSumStride apart. Channels of
-  // tiles come `stride` words apart.
+                         int64_t strips, uint32_t* to);
+  // Adds products of that and tiles, in the order of strips, to the sums of a
+  // slice, [channel][16][output], where channels are GradSumStride apart;
+  // `first`: sets them. Each sum goes on from what is there, so how many strips
+  // there are does not decide bits. REQUIRES: 16 or 32 outputs.
   void (*multiply_grad)(const uint32_t* grad, const uint32_t* tiles,
-                        int64_t outputs, int64_t channels, int64_t stride,
-                        int64_t pairs, float* sums);
-  // These to [channel][tap][output], in place.
+                        int64_t outputs, int64_t strips, bool first,
+                        float* sums);
+  // These to [channel][tap][output], in place; `line` is for one channel.
   void (*fold)(int64_t outputs, int64_t channels, float* line, float* sums);
 };
 

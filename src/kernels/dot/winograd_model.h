@@ -187,12 +187,15 @@ inline std::vector<float> ModelSums(const WinogradPass& pass, int64_t images,
   return y;
 }
 
-// The gradient of the weights, [output][channel][9], before it is stored.
-inline std::vector<float> ModelWeightGrad(const WinogradWeightPass& pass,
+// The gradient of the weights, [output][channel][9], before it is stored. Of
+// transformed zeros, kernels may have those of the other sign: no sum sees that
+// unless it was flushed to a zero itself.
+inline std::vector<float> ModelWeightGrad(const Conv2dShape& shape,
                                           int64_t images, const Conv2dInput& x,
                                           const ConstTensor& grad_y) {
-  const conv::StripGrid& grid = pass.grid;
-  const int64_t outputs = pass.shape.out_channels;
+  const conv::StripGrid grid = {shape.in_channels, shape.in_height,
+                                shape.in_width};
+  const int64_t outputs = shape.out_channels;
   const int64_t tiles = grid.height * grid.width / 4;
   const std::vector<Products> v =
       TransformedTiles(grid, x, images, 4, 1, InputTransform);
@@ -208,21 +211,14 @@ inline std::vector<float> ModelWeightGrad(const WinogradWeightPass& pass,
   for (int64_t i = 0; i < outputs * grid.channels; ++i) {
     Sixteen sums{};
     for (size_t k = 0; k < 16; ++k) {
-      for (int64_t first = 0; first < images * tiles;
-           first += pass.strips * kTiles) {
-        const int64_t end =
-            std::min(first + pass.strips * kTiles, images * tiles);
-        float sum = 0.0f;
-        for (int64_t t = first; t < end; t += 2) {
-          const auto at = static_cast<size_t>(
-              (t / tiles * outputs + i / grid.channels) * tiles + t % tiles);
-          const auto from = static_cast<size_t>(
-              (t / tiles * grid.channels + i % grid.channels) * tiles +
-              t % tiles);
-          sum = DotOf(sum, PairOf(d[at][k], d[at + 1][k]),
-                      PairOf(v[from][k], v[from + 1][k]));
-        }
-        sums[k] = Sum(sums[k], sum);
+      for (int64_t t = 0; t < images * tiles; t += 2) {
+        const auto at = static_cast<size_t>(
+            (t / tiles * outputs + i / grid.channels) * tiles + t % tiles);
+        const auto from = static_cast<size_t>(
+            (t / tiles * grid.channels + i % grid.channels) * tiles +
+            t % tiles);
+        sums[k] = DotOf(sums[k], PairOf(d[at][k], d[at + 1][k]),
+                        PairOf(v[from][k], v[from + 1][k]));
       }
     }
     // Columns first, as the kernel does.

@@ -22,16 +22,40 @@ namespace {
 
 // ---- Input
 
-// Row k of a strip's tiles, pairs of pixels.
+// What does not change from plane to plane.
+struct RowLoad {
+  RowLoad(const dot::StripRows& strip, bool relu)
+      : above(MaskOf(strip.lanes[0] % 2 != 0 ? 0xFFFFu : 0xFFF0u)),
+        below(MaskOf(strip.lanes[3] >> 15 != 0 ? 0xFFFFu : 0x0FFFu)),
+        bound(
+            SetFloats(relu ? 0.0f : -std::numeric_limits<float>::infinity())) {
+    THIMBLE_DOT_UNROLL
+    for (int64_t k = 0; k < 4; ++k) there[k] = MaskOf(strip.lanes[k]);
+  }
+  LaneMask there[4];
+  // Of four rows of 8 pixels, of which the first, or the last, may lie outside
+  // of the plane.
+  LaneMask above;
+  LaneMask below;
+  Floats bound;
+};
+
+// Row k of a strip's tiles, pairs of pixels. Rows of 8 are every second one of
+// those of two vectors: that is a permute instead of three insertions.
 template <int64_t kWidth>
-THIMBLE_DOT_INLINE Words LoadTileRow(const dot::StripRows& rows, int64_t k,
+THIMBLE_DOT_INLINE Words LoadTileRow(const dot::StripRows& rows,
+                                     const RowLoad& load, int64_t k,
                                      const uint16_t* plane) {
   const int64_t* at = rows.offset[k];
   if constexpr (kWidth == 32) return LoadWords(plane + at[0]);
   if constexpr (kWidth == 16) return LoadHalves(plane + at[0], plane + at[1]);
   if constexpr (kWidth == 8) {
-    return LoadQuarters(plane + at[0], plane + at[1], plane + at[2],
-                        plane + at[3]);
+    const uint16_t* from = plane + rows.offset[1][0];
+    const LaneMask all = MaskOf(0xFFFFu);
+    if (k == 0) return LoadEvenQuarters(from - 8, load.above, all);
+    if (k == 1) return LoadEvenQuarters(from, all, all);
+    if (k == 2) return LoadOddQuarters(from, all, all);
+    return LoadOddQuarters(from + 8, all, load.below);
   }
 }
 
@@ -49,24 +73,12 @@ struct TileRow {
   Floats odd;
 };
 
-// What does not change from channel to channel.
-struct RowLoad {
-  RowLoad(const dot::StripRows& strip, bool relu)
-      : bound(
-            SetFloats(relu ? 0.0f : -std::numeric_limits<float>::infinity())) {
-    THIMBLE_DOT_UNROLL
-    for (int64_t k = 0; k < 4; ++k) there[k] = MaskOf(strip.lanes[k]);
-  }
-  LaneMask there[4];
-  Floats bound;
-};
-
 template <int64_t kWidth, bool kActivate>
 THIMBLE_DOT_INLINE TileRow LoadRow(const dot::StripRows& strip,
                                    const dot::Planes& planes, int64_t channel,
                                    const RowLoad& load, int64_t k) {
   const uint16_t* plane = planes.from + channel * planes.plane;
-  const Words pixels = LoadTileRow<kWidth>(strip, k, plane);
+  const Words pixels = LoadTileRow<kWidth>(strip, load, k, plane);
   if constexpr (!kActivate) {
     const Words masked = Masked(load.there[k], pixels);
     return {Even(masked), Odd(masked)};
@@ -139,35 +151,6 @@ void TransformChannels(const dot::StripRows& rows, const dot::Planes& planes,
   }
 }
 
-template <int64_t kWidth, bool kActivate, int64_t kSlice>
-void TransformChannelTiles(const dot::StripRows& rows,
-                           const dot::Planes& planes, int64_t channels,
-                           int64_t stride, uint32_t* to) {
-  const RowLoad load(rows, planes.relu);
-  const int64_t column = channels * stride;
-  for (int64_t c = 0; c < channels; ++c, to += stride) {
-    if (kSlice == 0) PrefetchNext(planes, c);
-    TileRow r[4];
-    THIMBLE_DOT_UNROLL
-    for (int64_t k = 0; k < 4; ++k) {
-      // Which slice needs it.
-      constexpr bool kUsed[4][4] = {{true, false, true, false},
-                                    {false, true, true, false},
-                                    {false, true, true, false},
-                                    {false, true, false, true}};
-      if (kUsed[kSlice][k]) {
-        r[k] = LoadRow<kWidth, kActivate>(rows, planes, c, load, k);
-      } else {
-        r[k] = {ZeroFloats(), ZeroFloats()};
-      }
-    }
-    Floats k[4];
-    ColumnsOf<kWidth>(SliceOf<kSlice>(r[0], r[1], r[2], r[3]), k);
-    StoreHalves(Round(k[0], k[1]), to, to + column);
-    StoreHalves(Round(k[2], k[3]), to + 2 * column, to + 3 * column);
-  }
-}
-
 void TransformInput(const dot::StripRows& rows, const dot::Planes& planes,
                     int64_t channels, uint32_t* to) {
   const bool activate = planes.scale != nullptr;
@@ -178,32 +161,6 @@ void TransformInput(const dot::StripRows& rows, const dot::Planes& planes,
                      : activate ? &TransformChannels<8, true>
                                       : &TransformChannels<8, false>;
   run(rows, planes, channels, to);
-}
-
-template <int64_t kWidth, bool kActivate>
-void TransformTileSlice(const dot::StripRows& rows, const dot::Planes& planes,
-                        int64_t channels, int64_t slice, int64_t stride,
-                        uint32_t* to) {
-  constexpr decltype(&TransformChannelTiles<kWidth, kActivate, 0>) kRun[4] = {
-      &TransformChannelTiles<kWidth, kActivate, 0>,
-      &TransformChannelTiles<kWidth, kActivate, 1>,
-      &TransformChannelTiles<kWidth, kActivate, 2>,
-      &TransformChannelTiles<kWidth, kActivate, 3>};
-  kRun[slice](rows, planes, channels, stride, to);
-}
-
-void TransformTiles(const dot::StripRows& rows, const dot::Planes& planes,
-                    int64_t channels, int64_t slice, int64_t stride,
-                    uint32_t* to) {
-  const bool activate = planes.scale != nullptr;
-  const auto run = rows.width == 32   ? activate ? &TransformTileSlice<32, true>
-                                                 : &TransformTileSlice<32, false>
-                     : rows.width == 16 ? activate
-                                              ? &TransformTileSlice<16, true>
-                                              : &TransformTileSlice<16, false>
-                     : activate ? &TransformTileSlice<8, true>
-                                      : &TransformTileSlice<8, false>;
-  run(rows, planes, channels, slice, stride, to);
 }
 
 // ---- Weights

@@ -20,6 +20,7 @@ inline constexpr int64_t kTiles = 16;        // of a strip
 inline constexpr int64_t kOutputBlock = 16;  // outputs whose weights are
                                              // transformed together
 inline constexpr int64_t kMostStrips = 16;   // that are worked on together
+inline constexpr int64_t kMostGradStrips = 8;
 
 // Words that `channels` transformed channels of a tile or of an output take: a
 // word is a pair of channels.
@@ -114,7 +115,8 @@ inline bool MakeWinogradPass(const Conv2dShape& s, bool forward, size_t bytes,
 }
 
 // As conv::WinogradWeightPass: a unit of work is a block of outputs and a chunk
-// of channels; it passes over all strips, `strips` at a time.
+// of channels; it passes over all strips, up to `strips` at a time. None of the
+// three decides bits.
 struct WinogradWeightPass {
   Conv2dShape shape;
   conv::StripGrid grid;  // of x
@@ -122,52 +124,77 @@ struct WinogradWeightPass {
   int64_t block = 0;
   int64_t strips = 0;
 
-  int64_t chunks() const { return conv::CeilDiv(shape.in_channels, chunk); }
-  int64_t blocks() const { return shape.out_channels / block; }
+  int64_t units() const {
+    return conv::CeilDiv(shape.in_channels, chunk) *
+           conv::CeilDiv(shape.out_channels, block);
+  }
   // A thread's scratch, in words or floats: sums; grad_y with outputs beside
-  // each other; a slice of it, and of x, transformed; a row of grad_w, or the
-  // taps of one channel.
+  // each other (afterwards, the taps of one channel); a slice of it, and of a
+  // few channels of x, transformed.
   int64_t sum_floats() const { return chunk * GradSumStride(block); }
   int64_t grad_words() const { return strips * conv::kStripPixels / 2 * block; }
   int64_t slice_words() const { return grad_words(); }
-  int64_t tile_words() const { return 4 * chunk * strips * kTiles / 2; }
-  int64_t row_floats() const {
-    return std::max(9 * block, conv::RoundUp(chunk * 9, conv::kMostLanes));
-  }
+  int64_t tile_words() const { return 4 * kGradChannels * strips * kTiles / 2; }
   size_t Bytes() const {
     return 4 * static_cast<size_t>(sum_floats() + grad_words() + slice_words() +
-                                   tile_words() + row_floats());
+                                   tile_words());
   }
 };
 
-// The same sums for a gradient that is handed over in pieces: blocks are no
-// larger than a region.
-inline WinogradWeightPass InPieces(WinogradWeightPass pass) {
-  pass.block = kOutputBlock;
-  return pass;
+// What the parts of the products of one output and one channel of a strip cost
+// beside them, in about 1/1024 of a CPU's cycle. As measured on Zen 4.
+inline int64_t CostOf(const WinogradWeightPass& pass) {
+  constexpr int64_t kInput = 50;  // of a strip of one channel; for the block
+  constexpr int64_t kGrad = 40;   // of one output; for the chunk
+  constexpr int64_t kSums = 3;    // for all strips
+  const int64_t scale = 1024;
+  return scale * kInput / pass.block + scale * kGrad / pass.chunk +
+         scale * kSums / pass.strips;
 }
 
-// How many strips are summed up at a time decides bits: as many as fit whether
-// the gradient is stored or not.
+// The cheapest in `bytes`, with blocks of at most `outputs` and chunks of at
+// most `channels`; false where there is none. Without a `least` of two units,
+// two threads would have work for one.
+inline bool FindWeightPass(size_t bytes, int64_t outputs, int64_t channels,
+                           int64_t least, WinogradWeightPass& best) {
+  int64_t least_cost = 0;
+  WinogradWeightPass pass = best;
+  for (pass.block = kOutputBlock; pass.block <= outputs; pass.block *= 2) {
+    if (pass.shape.out_channels % pass.block != 0) continue;
+    for (int64_t n = 1; n <= channels / kGradChannels; ++n) {
+      pass.chunk = conv::RoundUp(conv::CeilDiv(channels, n), kGradChannels);
+      if (pass.units() < least) continue;
+      pass.strips = kMostGradStrips;
+      while (pass.strips > 0 && pass.Bytes() > bytes) --pass.strips;
+      if (pass.strips == 0) continue;
+      const int64_t cost = CostOf(pass);
+      if (least_cost != 0 && cost >= least_cost) continue;
+      least_cost = cost;
+      best = pass;
+    }
+  }
+  return least_cost != 0;
+}
+
+// False unless there is such a way both for a gradient that is stored and for
+// one that is handed over in pieces: both have the same bits.
 inline bool MakeWinogradWeightPass(const Conv2dShape& s,
                                    const conv::WeightScratch& scratch,
-                                   WinogradWeightPass& pass) {
-  if (!conv::IsWinograd(s) || s.out_channels % 16 != 0) return false;
+                                   bool in_pieces, WinogradWeightPass& pass) {
+  if (!conv::IsWinograd(s) || s.out_channels % kOutputBlock != 0) return false;
   pass.shape = s;
   pass.grid = {s.in_channels, s.in_height, s.in_width};
-  pass.block = s.out_channels % 32 == 0 ? 32 : 16;
-  // Two chunks, where there is one block of outputs, are work for two threads.
-  const int64_t most = s.in_channels >= 64 ? 32 : 16;
-  const int64_t chunks =
-      std::max<int64_t>(2, conv::CeilDiv(s.in_channels, most));
-  pass.chunk = conv::RoundUp(conv::CeilDiv(s.in_channels, chunks), 8);
-  const auto fits = [&] {
-    return pass.Bytes() <= scratch.stored &&
-           InPieces(pass).Bytes() <= scratch.in_pieces;
-  };
-  pass.strips = 8;
-  while (pass.strips > 1 && !fits()) --pass.strips;
-  return fits();
+  WinogradWeightPass pieces = pass;
+  // Blocks and chunks are no larger than a region.
+  const GradRegions regions = conv::WeightRegions(s);
+  if (!FindWeightPass(scratch.stored, 2 * kOutputBlock, s.in_channels, 2,
+                      pass) ||
+      !FindWeightPass(scratch.in_pieces, kOutputBlock, regions.columns() / 9, 1,
+                      pieces)) {
+    return false;
+  }
+  if (in_pieces) pass = pieces;
+  return true;
 }
 
 }  // namespace thimble::kernels::dot

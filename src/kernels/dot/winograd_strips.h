@@ -32,8 +32,8 @@ inline uint16_t* Bf16At(const Tensor& tensor, int64_t offset) {
 inline StripRows RowsOf(const conv::StripGrid& grid, int64_t strip) {
   StripRows rows;
   rows.width = grid.width;
-  const int64_t pieces = 2 * kTiles / grid.width;
-  const int64_t tiles = kTiles / pieces;
+  const int64_t tiles = grid.width / 2;  // of a piece
+  const int64_t pieces = kTiles / tiles;
   const uint32_t piece_lanes = (1u << tiles) - 1;
   for (int64_t k = 0; k < 4; ++k) {
     for (int64_t i = 0; i < pieces; ++i) {
@@ -46,31 +46,31 @@ inline StripRows RowsOf(const conv::StripGrid& grid, int64_t strip) {
   return rows;
 }
 
-// A strip of a batch: its rows, and the planes of its image from a channel on.
-struct BatchStrip {
-  StripRows rows;
-  Planes planes;
-};
-
-inline BatchStrip StripOf(const conv::StripGrid& grid, const Conv2dInput& input,
-                          int64_t strip, int64_t channel) {
+// Its planes, which bring into the cache what the strip `ahead` of it reads.
+inline Planes PlanesOf(const conv::StripGrid& grid, const Conv2dInput& input,
+                       int64_t strip, int64_t channel, int64_t ahead) {
   const int64_t image_strips = grid.image_strips();
   const int64_t plane = grid.height * grid.width;
-  const int64_t in_image = strip % image_strips;
-  BatchStrip to{.rows = RowsOf(grid, in_image), .planes = {}};
-  to.planes.from = input.x.halves(DType::kBF16) +
-                   strip / image_strips * grid.channels * plane;
-  to.planes.plane = plane;
+  const int64_t image = strip / image_strips;
+  Planes planes;
+  planes.from = input.x.halves(DType::kBF16) + image * grid.channels * plane;
+  planes.plane = plane;
   // A strip reads one row beyond its own pixels, and lines of the cache are 32
   // pixels.
-  to.planes.next = in_image + 1 < image_strips
-                       ? (in_image + 1) * conv::kStripPixels + grid.width + 16
-                       : grid.channels * plane;
-  to.planes.scale = input.scale;
-  to.planes.shift = input.shift;
-  to.planes.relu = input.scale != nullptr && input.relu;
-  to.planes = to.planes.From(channel);
-  return to;
+  const int64_t next_image = (strip + ahead) / image_strips;
+  const int64_t next = strip + ahead - next_image * image_strips;
+  planes.next = (next_image - image) * grid.channels * plane +
+                next * conv::kStripPixels + (next > 0 ? grid.width + 16 : 0);
+  planes.scale = input.scale;
+  planes.shift = input.shift;
+  planes.relu = input.scale != nullptr && input.relu;
+  return planes.From(channel);
+}
+
+inline BatchStrip StripOf(const conv::StripGrid& grid, const Conv2dInput& input,
+                          int64_t strip, int64_t channel, int64_t ahead = 1) {
+  return {.rows = RowsOf(grid, strip % grid.image_strips()),
+          .planes = PlanesOf(grid, input, strip, channel, ahead)};
 }
 
 }  // namespace thimble::kernels::dot

@@ -100,11 +100,12 @@ void CheckGradWeight(const Case& c) {
   Operands o(c);
   const Conv2dShape& s = c.shape;
   dot::WinogradWeightPass pass;
-  ASSERT_TRUE(dot::MakeWinogradWeightPass(s, conv::WeightScratchOf(s), pass));
+  ASSERT_TRUE(
+      dot::MakeWinogradWeightPass(s, conv::WeightScratchOf(s), false, pass));
   for (const int prologue : {0, 2}) {
     const Conv2dInput input = o.Input(prologue);
     const std::vector<float> want =
-        dot::ModelWeightGrad(pass, c.images, input, o.y.tensor());
+        dot::ModelWeightGrad(s, c.images, input, o.y.tensor());
     std::vector<float> sums = want;
     for (size_t i = 0; i < sums.size(); ++i) {
       sums[i] += static_cast<float>(o.w.Get(i));
@@ -130,6 +131,37 @@ TEST(DotWinograd, GradientOfTheWeightsIsTheModelToTheBit) {
 }
 TEST(DotWinograd, GradientOfTheWeightsIsTheModelToTheBitInWideResNets) {
   for (const Case& c : kWideCases) CheckGradWeight(c);
+}
+
+TEST(DotWinograd, GradientOfTheWeightsIsZeroWithoutImages) {
+  const Conv2dShape s = ThreeByThree(16, 8, 8, 32);
+  Operands o({s, 1});
+  testing::ForEachDotForm([&] {
+    const TestContext context(1, Conv2dGradWeightWorkspace(s));
+    StoredTensor grad(DType::kBF16, o.w.size());
+    grad.CopyFrom(o.w);
+    Conv2dGradWeight(s, 0, o.Input(0), o.y.tensor(), {.to = grad.tensor()},
+                     *context);
+    ExpectBits(grad, std::vector<float>(o.w.size()), "no images");
+  });
+}
+
+// Two threads have work, also where a gradient is handed over in pieces, and
+// its chunks are those of a region.
+TEST(DotWinograd, GradientOfTheWeightsIsWorkForTwoThreadsInWideResNets) {
+  for (const Case& c : kWideCases) {
+    const conv::WeightScratch scratch = conv::WeightScratchOf(c.shape);
+    dot::WinogradWeightPass stored, pieces;
+    ASSERT_TRUE(dot::MakeWinogradWeightPass(c.shape, scratch, false, stored));
+    ASSERT_TRUE(dot::MakeWinogradWeightPass(c.shape, scratch, true, pieces));
+    EXPECT_EQ(stored.units() % 2, 0);
+    EXPECT_LE(stored.Bytes(), scratch.stored);
+    const GradRegions regions = conv::WeightRegions(c.shape);
+    EXPECT_EQ(regions.count() % 2, 0);
+    EXPECT_LE(pieces.block, regions.outputs());
+    EXPECT_LE(pieces.chunk * 9, regions.columns());
+    EXPECT_LE(pieces.Bytes(), scratch.in_pieces);
+  }
 }
 
 // Denormals are flushed on the way in, in between and on the way out: the model
@@ -229,7 +261,8 @@ TEST(DotWinograd, LeavesOtherShapesAndTypesToOtherWays) {
        {ThreeByThree(16, 10, 10, 16), ThreeByThree(16, 8, 8, 24),
         ThreeByThree(3, 32, 32, 16), ThreeByThree(20, 16, 16, 32)}) {
     EXPECT_FALSE(dot::MakeWinogradPass(s, true, plenty, pass));
-    EXPECT_FALSE(dot::MakeWinogradWeightPass(s, {plenty, plenty}, weight));
+    EXPECT_FALSE(
+        dot::MakeWinogradWeightPass(s, {plenty, plenty}, false, weight));
   }
   EXPECT_FALSE(
       dot::MakeWinogradPass(ThreeByThree(32, 32, 32, 32), true, 4096, pass));

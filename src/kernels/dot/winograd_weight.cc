@@ -28,13 +28,11 @@ struct WeightWork {
       : sums(static_cast<float*>(scratch)),
         grad(reinterpret_cast<uint32_t*>(sums + pass.sum_floats())),
         slice(grad + pass.grad_words()),
-        tiles(slice + pass.slice_words()),
-        row(reinterpret_cast<float*>(tiles + pass.tile_words())) {}
+        tiles(slice + pass.slice_words()) {}
   float* sums;      // [channel][slice][column][output]
   uint32_t* grad;   // [strip][row of a tile][pair of tiles][output][tile]
   uint32_t* slice;  // [column][strip][pair of tiles][output]
-  uint32_t* tiles;  // [column][channel][strip][pair of tiles]
-  float* row;
+  uint32_t* tiles;  // of kGradChannels channels
   int64_t first_output = 0;
   int64_t first_channel = 0;
   int64_t channels = 0;
@@ -46,45 +44,45 @@ void AddStrips(const WeightCall& call, const WeightWork& work, int64_t strip,
   const FlushDenormals flush;
   const WinogradWeightPass& pass = call.pass;
   const int64_t strip_grad = conv::kStripPixels / 2 * pass.block;
-  const int64_t strip_slice = kTiles / 2 * pass.block;
-  const int64_t pairs = strips * kTiles / 2;
   const conv::StripGrid grad_grid = {pass.shape.out_channels, pass.grid.height,
                                      pass.grid.width};
   const Conv2dInput grad_y{.x = call.grad_y};
-  BatchStrip at[kMostStrips];
+  BatchStrip at[kMostGradStrips];
   for (int64_t s = 0; s < strips; ++s) {
-    const BatchStrip grad =
-        StripOf(grad_grid, grad_y, strip + s, work.first_output);
-    call.kernels.transpose_grad(grad.rows, grad.planes, pass.block,
-                                work.grad + s * strip_grad);
-    at[s] = StripOf(pass.grid, call.x, strip + s, work.first_channel);
+    at[s] = StripOf(pass.grid, call.x, strip + s, work.first_channel, strips);
+    call.kernels.transpose_grad(
+        at[s].rows,
+        PlanesOf(grad_grid, grad_y, strip + s, work.first_output, strips),
+        pass.block, work.grad + s * strip_grad);
   }
   for (int64_t slice = 0; slice < conv::kSlices; ++slice) {
-    for (int64_t s = 0; s < strips; ++s) {
-      call.kernels.transform_grad(work.grad + s * strip_grad, pass.block, slice,
-                                  strips * strip_slice,
-                                  work.slice + s * strip_slice);
-      call.kernels.transform_tiles(at[s].rows, at[s].planes, work.channels,
-                                   slice, pairs, work.tiles + s * kTiles / 2);
-    }
-    for (int64_t column = 0; column < 4; ++column) {
-      call.kernels.multiply_grad(work.slice + column * strips * strip_slice,
-                                 work.tiles + column * work.channels * pairs,
-                                 pass.block, work.channels, pairs, pairs,
-                                 work.sums + (4 * slice + column) * pass.block);
+    call.kernels.transform_grad(work.grad, pass.block, slice, strips,
+                                work.slice);
+    for (int64_t c = 0; c < work.channels; c += kGradChannels) {
+      call.kernels.transform_tiles(at, strips, c, slice, work.tiles);
+      call.kernels.multiply_grad(
+          work.slice, work.tiles, pass.block, strips, strip == 0,
+          work.sums + c * GradSumStride(pass.block) + 4 * slice * pass.block);
     }
   }
 }
 
 void SumUnit(const WeightCall& call, const WeightWork& work, int64_t images) {
   const WinogradWeightPass& pass = call.pass;
-  std::fill_n(work.sums, work.channels * GradSumStride(pass.block), 0.0f);
   const int64_t strips = images * pass.grid.image_strips();
-  for (int64_t s = 0; s < strips; s += pass.strips) {
-    AddStrips(call, work, s, std::min(pass.strips, strips - s));
+  if (strips == 0) {
+    std::fill_n(work.sums, work.channels * GradSumStride(pass.block), 0.0f);
+    return;
+  }
+  // As evenly as can be: few strips at a time cost more for each.
+  const int64_t rounds = conv::CeilDiv(strips, pass.strips);
+  const int64_t step = conv::CeilDiv(strips, rounds);
+  for (int64_t s = 0; s < strips; s += step) {
+    AddStrips(call, work, s, std::min(step, strips - s));
   }
   const FlushDenormals flush;
-  call.kernels.fold(pass.block, work.channels, work.row, work.sums);
+  call.kernels.fold(pass.block, work.channels,
+                    reinterpret_cast<float*>(work.grad), work.sums);
 }
 
 }  // namespace
@@ -96,10 +94,10 @@ bool RunWinogradWeightGrad(const Conv2dShape& shape, int64_t images,
   if (ActiveDotForm() == DotForm::kNone) return false;
   if (!IsBf16(x.x) || !IsBf16(grad_y)) return false;
   WinogradWeightPass pass;
-  if (!MakeWinogradWeightPass(shape, conv::WeightScratchOf(shape), pass)) {
+  if (!MakeWinogradWeightPass(shape, conv::WeightScratchOf(shape),
+                              grad_w.pieces != nullptr, pass)) {
     return false;
   }
-  if (grad_w.pieces != nullptr) pass = InPieces(pass);
   const WeightCall call{ActiveWinogradKernels(), pass, x, grad_y};
   conv::ForWeightUnits(
       shape, {pass.block, pass.chunk, static_cast<int64_t>(pass.Bytes() / 4)},
