@@ -9,6 +9,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/sparse/strip_weight-inl.h"
+#include "kernels/sparse/strips-inl.h"
 #include "kernels/sparse/taps-inl.h"
 #include "kernels/sparse/taps_pass.h"
 #include "kernels/sparse/taps_weight-inl.h"
@@ -36,12 +38,27 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace thimble::kernels::sparse {
 
+// Targets differ in whether they have strips, and of how many lanes.
 int64_t SumFloats(const Conv2dShape& shape, bool forward) {
-  return MakeTapsPass(shape, forward).Floats();
+  int64_t floats = MakeTapsPass(shape, forward).Floats();
+  for (int64_t lanes : {8, 16}) {
+    StripPass strips;
+    if (MakeStripPass(shape, forward, lanes, strips)) {
+      floats = std::max(floats, strips.Floats());
+    }
+  }
+  return floats;
 }
 
 int64_t WeightFloats(const Conv2dShape& shape) {
-  return MakeTapsWeightPass(shape).Floats();
+  int64_t floats = MakeTapsWeightPass(shape).Floats();
+  for (int64_t lanes : {8, 16}) {
+    StripWeightPass strips;
+    if (MakeStripWeightPass(shape, lanes, strips)) {
+      floats = std::max(floats, strips.Floats());
+    }
+  }
+  return floats;
 }
 
 }  // namespace thimble::kernels::sparse
@@ -67,6 +84,7 @@ void sparse::RunSum(const Conv2dShape& shape, bool forward, int64_t images,
   const int64_t pixels = forward ? shape.out_height() * shape.out_width()
                                  : shape.in_height * shape.in_width;
   const SumCall call{images, input, weights, sink, pixels};
+  if (THIMBLE_DISPATCH(RunStrips).Get()(shape, forward, call, context)) return;
   THIMBLE_DISPATCH(RunSparseTaps)
       .Get()(MakeTapsPass(shape, forward), call, context);
 }
@@ -77,6 +95,7 @@ void sparse::RunWeightGrad(const Conv2dShape& shape, int64_t images,
                            const KernelContext& context) {
   CheckPattern(shape, *grad_w.pattern);
   const WeightCall call{images, x, grad_y, grad_w};
+  if (THIMBLE_DISPATCH(RunStripWeights).Get()(shape, call, context)) return;
   THIMBLE_DISPATCH(RunSparseTapsWeight)
       .Get()(MakeTapsWeightPass(shape), call, context);
 }

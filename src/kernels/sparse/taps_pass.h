@@ -104,11 +104,7 @@ inline TapsWeightPass MakeTapsWeightPass(const Conv2dShape& s) {
   WeightPlan& plan = taps.plan;
   plan.sides = SidesOf(s, true);
   plan.channel_floats = taps.tile.channel();
-  const int64_t unit = plan.sides.channel_unit;
-  const int64_t fit =
-      std::max<int64_t>(1, kTapTileFloats / plan.channel_floats / unit);
-  const int64_t units = plan.sides.channels / unit;
-  plan.chunk = conv::CeilDiv(units, conv::CeilDiv(units, fit)) * unit;
+  plan.chunk = WeightChunkOf(plan, kTapTileFloats);
   return taps;
 }
 

@@ -79,16 +79,20 @@ class Unpacker {
     }
   }
 
-  // Entries [first, last) of a row (of the span) and slot.
+  // Where the runs of a row of the span begin, slot by slot.
+  const int32_t* StartsOf(const sparse::RowSpan& span, int64_t chunk,
+                          int64_t row) const {
+    const int64_t at = span.all_chunks ? chunk : 0;
+    return work_.starts + (at * span.rows + row) * plan_.slots;
+  }
+  // Entries [first, last) of a row and slot.
   struct Run {
     const sparse::Entry* first;
     const sparse::Entry* last;
   };
   Run RunOf(const sparse::RowSpan& span, int64_t chunk, int64_t row,
             int64_t slot) const {
-    const int64_t at = span.all_chunks ? chunk : 0;
-    const int32_t* start =
-        work_.starts + (at * span.rows + row) * plan_.slots + slot;
+    const int32_t* start = StartsOf(span, chunk, row) + slot;
     return {work_.entries + start[0], work_.entries + start[1]};
   }
 

@@ -67,6 +67,14 @@ struct WeightPlan {
   }
 };
 
+// Channels of a tile of `floats`, in chunks of about the same size.
+inline int64_t WeightChunkOf(const WeightPlan& plan, int64_t floats) {
+  const int64_t unit = plan.sides.channel_unit;
+  const int64_t fit = std::max<int64_t>(1, floats / plan.channel_floats / unit);
+  const int64_t units = plan.sides.channels / unit;
+  return conv::CeilDiv(units, conv::CeilDiv(units, fit)) * unit;
+}
+
 // A row of the weight's blocks, and how many of them are taken.
 struct WeightRow {
   int32_t row;
