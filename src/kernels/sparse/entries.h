@@ -30,9 +30,15 @@ struct TapPlace {
   int32_t slot;
 };
 
+// The same of a column of the weight's blocks, and its run (a row's slot).
+struct ColumnPlace {
+  int32_t run;
+  int32_t offset;
+};
+
 // Scratch is planned for so many entries at a time, runs of them with the same
 // chunk, row and slot, and rows, if not a single row asks for more.
-inline constexpr int64_t kEntries = 5120;
+inline constexpr int64_t kEntries = 4096;
 inline constexpr int64_t kRuns = 1536;
 inline constexpr int64_t kRows = 64;
 
@@ -66,16 +72,22 @@ struct EntryPlan {
   int64_t slots = 1;
   int64_t channel_floats = 0;  // of the tile
   int64_t most_rows = 0;       // rows at a time, whole blocks
+  int64_t entries = kEntries;  // at a time, if not more are needed
 
   int64_t chunks() const { return conv::CeilDiv(sides.channels, chunk); }
   int64_t capacity() const {
-    return std::max(kEntries, sides.taps * sides.row_unit * sides.channel_unit);
+    return std::max(entries, chunk * sides.taps * sides.row_unit);
+  }
+  // Of the weight's blocks, those of a chunk or of the rows at a time.
+  int64_t columns() const {
+    return sides.taps * (sides.forward ? chunk / sides.channel_unit
+                                       : most_rows / sides.row_unit);
   }
   // Of entries whose chunks are not unpacked all at once, too.
   int64_t runs() const { return std::max(kRuns, sides.row_unit * slots); }
 
-  // A thread's scratch, in floats: entries, where runs begin, places of taps,
-  // two numbers for each row of the weight, a few blocks' values.
+  // A thread's scratch, in floats: entries, where runs begin, places of taps
+  // and columns, two numbers for each row of the weight, a few blocks' values.
   int64_t entry_floats() const {
     return conv::RoundUp(2 * capacity(), conv::kMostLanes);
   }
@@ -83,7 +95,7 @@ struct EntryPlan {
     return conv::RoundUp(runs() + 2, conv::kMostLanes);
   }
   int64_t place_floats() const {
-    return conv::RoundUp(2 * sides.taps, conv::kMostLanes);
+    return conv::RoundUp(2 * (sides.taps + columns()), conv::kMostLanes);
   }
   int64_t row_floats() const {
     return conv::RoundUp(sides.weight_rows, conv::kMostLanes);
@@ -104,15 +116,40 @@ struct EntryPlan {
 };
 
 // Channels of a tile: as many as fit into `floats`, in chunks of about the same
-// size, of which any has no more entries in a block's rows than there is room
-// for.
+// size, of which any has not too many entries in a block's rows.
 inline int64_t ChunkOf(const EntryPlan& plan, int64_t floats) {
   const Sides& s = plan.sides;
-  const int64_t fit = std::min(floats / plan.channel_floats,
-                               plan.capacity() / (s.taps * s.row_unit));
+  const int64_t fit =
+      std::min(floats / plan.channel_floats, kEntries / (s.taps * s.row_unit));
   const int64_t most = std::max<int64_t>(1, fit / s.channel_unit);
   const int64_t units = s.channels / s.channel_unit;
   return conv::CeilDiv(units, conv::CeilDiv(units, most)) * s.channel_unit;
+}
+
+// How often each of four slots was met: counters of 16 bits in a register, so
+// that one does not wait for what was stored of it just before.
+class SlotRanks {
+ public:
+  static constexpr int64_t kSlots = 4;
+  // How often `slot` was met before.
+  int64_t Meet(int32_t slot) {
+    const int shift = 16 * slot;
+    const auto rank = static_cast<int64_t>(counts_ >> shift & 0xFFFF);
+    counts_ += uint64_t{1} << shift;
+    return rank;
+  }
+  int32_t count(int64_t slot) const {
+    return static_cast<int32_t>(counts_ >> (16 * slot) & 0xFFFF);
+  }
+
+ private:
+  uint64_t counts_ = 0;
+};
+
+// How many of n ascending columns are before `end`.
+inline int64_t ColumnsBefore(const uint16_t* columns, int64_t n, int64_t end) {
+  if (n == 0 || columns[n - 1] < end) return n;
+  return std::lower_bound(columns, columns + n, end) - columns;
 }
 
 // The scratch of a thread's entries.
@@ -121,6 +158,7 @@ struct EntryWork {
   // Run k is entries [starts[k], starts[k + 1]).
   int32_t* starts = nullptr;
   TapPlace* places = nullptr;
+  ColumnPlace* columns = nullptr;
   // Of each row of the weight's blocks: how many are kept before the columns
   // that are unpacked, and among them.
   uint16_t* before = nullptr;
@@ -133,6 +171,7 @@ struct EntryWork {
       : entries(reinterpret_cast<Entry*>(scratch)),
         starts(reinterpret_cast<int32_t*>(scratch + plan.entry_floats())),
         places(reinterpret_cast<TapPlace*>(starts + plan.run_floats())),
+        columns(reinterpret_cast<ColumnPlace*>(places + plan.sides.taps)),
         before(reinterpret_cast<uint16_t*>(starts + plan.run_floats() +
                                            plan.place_floats())),
         taken(before + plan.sides.weight_rows),

@@ -15,20 +15,6 @@
 
 namespace thimble::kernels::sparse {
 
-// x / divisor by a product. REQUIRES: x and the divisor are below 2^16.
-class Divider {
- public:
-  explicit Divider(int64_t divisor)
-      : factor_(((uint64_t{1} << 32) + static_cast<uint64_t>(divisor) - 1) /
-                static_cast<uint64_t>(divisor)) {}
-  int64_t operator()(int64_t x) const {
-    return static_cast<int64_t>(static_cast<uint64_t>(x) * factor_ >> 32);
-  }
-
- private:
-  uint64_t factor_;
-};
-
 // A row of a pattern. `first`: of the matrix's kept blocks, the row's first.
 struct PatternRow {
   const Pattern& pattern;

@@ -24,8 +24,9 @@
 namespace thimble::kernels::sparse {
 
 inline constexpr int64_t kStripTileFloats = 10 * 1024;
-inline constexpr int64_t kStripPositions = 256;  // of a tile
-inline constexpr int64_t kStripBytes = int64_t{126} * 1024;
+inline constexpr int64_t kStripPositions = 256;              // of a tile
+inline constexpr int64_t kStripFloats = int64_t{126} * 256;  // of scratch
+inline constexpr int64_t kUsualKept = 4;  // one of so many weights
 inline constexpr int64_t kMostPhases = 4;
 
 // Where strips lie in a tile.
@@ -126,19 +127,28 @@ inline bool MakeStripPass(const Conv2dShape& s, bool forward, int64_t lanes,
   plan.slots = ListStripSlots(pass.tile, phases, nullptr);
   plan.channel_floats = pass.tile.channel_floats();
   plan.chunk = ChunkOf(plan, kStripTileFloats);
-  // As many rows at a time as there is room for the sums of.
+  // What is left of the scratch is for rows: their sums, and their entries if
+  // kUsualKept of the weights are kept.
   const int64_t pixels =
       pass.tile.phases() * pass.tile.grouped.height * pass.tile.grouped.width;
   const int64_t shared =
       conv::CeilDiv(conv::kGroupImages, conv::ChunkImages(pixels)) *
-      plan.sides.rows * 2 * 4;
+      plan.sides.rows * 2;
   const int64_t unit = plan.sides.row_unit;
-  plan.most_rows =
-      std::max<int64_t>(1, std::min(kRows, plan.sides.rows) / unit) * unit;
-  while (plan.most_rows > unit && pass.Floats() * 4 + shared > kStripBytes) {
-    plan.most_rows -= unit;
+  const int64_t columns = plan.sides.channels * plan.sides.taps;
+  for (int64_t units = std::min(kRows, plan.sides.rows) / unit; units > 0;
+       --units) {
+    plan.most_rows = units * unit;
+    plan.entries = std::min<int64_t>(
+        plan.most_rows * columns,
+        std::max<int64_t>(kEntries / 2, plan.most_rows * columns / kUsualKept));
+    const int64_t left = kStripFloats - shared - pass.Floats();
+    if (left < 0) continue;
+    plan.entries = std::min(plan.most_rows * columns,
+                            plan.entries + left / 5 * 2 / 16 * 16);
+    return true;
   }
-  return pass.Floats() * 4 + shared <= kStripBytes;
+  return false;
 }
 
 // The gradient of the weights: x in the tile, grad_y in registers, moved the
@@ -165,7 +175,7 @@ inline bool MakeStripWeightPass(const Conv2dShape& s, int64_t lanes,
   plan.slots = ListStripSlots(pass.tile, phases, nullptr);
   plan.channel_floats = pass.tile.channel_floats();
   plan.chunk = WeightChunkOf(plan, kStripTileFloats);
-  return pass.Floats() * 4 <= kStripBytes;
+  return pass.Floats() <= kStripFloats;
 }
 
 }  // namespace thimble::kernels::sparse

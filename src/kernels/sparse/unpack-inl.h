@@ -33,7 +33,10 @@ class Unpacker {
         values_(values),
         work_(work),
         block_values_(pattern.block.values()),
-        by_taps_(plan.sides.taps) {}
+        ranks_(sides_.forward && block_values_ == 1 &&
+               plan.slots <= sparse::SlotRanks::kSlots) {
+    ListColumns();
+  }
 
   // Rows are taken from `row` on. Rows of the gradient of the input are columns
   // of the weight: where they begin in its rows is kept.
@@ -159,119 +162,185 @@ class Unpacker {
              int64_t last_chunk) {
     const int64_t runs = (last_chunk - first_chunk) * span.rows * plan_.slots;
     for (int64_t i = 0; i < runs + 2; ++i) work_.starts[i] = 0;
-    const auto build = [&](auto forward, auto single) HWY_ATTR {
-      constexpr bool kForward = decltype(forward)::value;
-      constexpr bool kSingle = decltype(single)::value;
-      Count<kForward, kSingle>(span, first_chunk);
-      // Run k begins where the one before it ends; starts[k + 1] moves on from
-      // there to its end while entries are written.
-      for (int64_t i = 1; i < runs + 2; ++i) {
-        work_.starts[i] += work_.starts[i - 1];
+    Count(span, first_chunk);
+    // Run k begins where the one before it ends; starts[k + 1] moves on from
+    // there to its end while entries are written.
+    for (int64_t i = 1; i < runs + 2; ++i) {
+      work_.starts[i] += work_.starts[i - 1];
+    }
+    Write(span, first_chunk);
+  }
+
+  // Kept blocks of a row of the weight whose entries are in one chunk.
+  struct Segment {
+    int64_t row;    // of the weight's blocks
+    int64_t first;  // of those that are taken
+    int64_t count;
+    const uint16_t* columns;
+    int64_t first_column;  // that of which the place is places[0]
+    int64_t run;           // added to the place's run
+    int64_t offset;        // and to its offset
+  };
+  template <typename F>
+  HWY_INLINE void ForEachSegment(const sparse::RowSpan& span,
+                                 int64_t first_chunk, const F& f) {
+    const int64_t chunk_units = plan_.chunk / sides_.channel_unit;
+    const int64_t chunk_columns = chunk_units * sides_.taps;
+    const int64_t chunk_runs = span.rows * plan_.slots;
+    const int64_t first_row = span.first / sides_.row_unit;
+    Segment at{};
+    at.columns = work_.staged;
+    for (int64_t w = first_weight_row_; w < last_weight_row_; ++w) {
+      const int64_t n = work_.taken[w];
+      at.row = w;
+      at.first = 0;
+      if (!sides_.forward) {
+        at.count = n;
+        at.first_column = first_row * sides_.taps;
+        at.run = (w / chunk_units - first_chunk) * chunk_runs;
+        at.offset =
+            w % chunk_units * sides_.channel_unit * plan_.channel_floats;
+        f(at);
+        at.columns += n;
+        continue;
       }
-      Write<kForward, kSingle>(span, first_chunk);
-    };
-    const bool single = block_values_ == 1;
-    if (sides_.forward) {
-      single ? build(std::true_type(), std::true_type())
-             : build(std::true_type(), std::false_type());
-    } else {
-      single ? build(std::false_type(), std::true_type())
-             : build(std::false_type(), std::false_type());
+      at.first_column = first_chunk * chunk_columns;
+      at.run = (w - first_row) * sides_.row_unit * plan_.slots;
+      while (at.first < n) {  // columns ascend
+        const int64_t end = at.first_column + chunk_columns;
+        at.count = sparse::ColumnsBefore(at.columns, n - at.first, end);
+        f(at);
+        at.first += at.count;
+        at.columns += at.count;
+        at.first_column = end;
+        at.run += chunk_runs;
+      }
     }
   }
 
-  // Calls f(weight row, block of the row that is taken, run of its first row
-  // and channel, that channel's place in the chunk, tap) for all that is
-  // staged.
-  template <bool kForward, typename F>
-  HWY_INLINE void ForEachBlock(const sparse::RowSpan& span, int64_t first_chunk,
-                               const F& f) {
-    const uint16_t* staged = work_.staged;
-    const int64_t chunk_units = plan_.chunk / sides_.channel_unit;
-    const int64_t chunk_runs = span.rows * plan_.slots;
-    const int64_t unit_runs = sides_.row_unit * plan_.slots;
-    const int64_t first_row = span.first / sides_.row_unit;
-    for (int64_t w = first_weight_row_; w < last_weight_row_; ++w) {
-      int64_t base = 0, chunk_begin = first_chunk * chunk_units, local = 0;
-      if constexpr (kForward) {
-        base = (w - first_row) * unit_runs;
-      } else {
-        base = (w / chunk_units - first_chunk) * chunk_runs;
-        local = w % chunk_units;
+  void Count(const sparse::RowSpan& span, int64_t first_chunk) {
+    const sparse::ColumnPlace* const places = work_.columns;
+    ForEachSegment(span, first_chunk, [&](const Segment& at) HWY_ATTR {
+      const uint16_t* HWY_RESTRICT columns = at.columns;
+      int32_t* HWY_RESTRICT counts = work_.starts + at.run + 2;
+      if (ranks_) {
+        sparse::SlotRanks ranks;
+        for (int64_t i = 0; i < at.count; ++i) {
+          ranks.Meet(places[columns[i] - at.first_column].run);
+        }
+        for (int64_t slot = 0; slot < plan_.slots; ++slot) {
+          counts[slot] += ranks.count(slot);
+        }
+        return;
       }
-      const int64_t n = work_.taken[w];
-      for (int64_t i = 0; i < n; ++i) {
-        const int64_t column = staged[i];
-        const int64_t unit = by_taps_(column);
-        const int64_t tap = column - unit * sides_.taps;
-        if constexpr (kForward) {
-          while (unit >= chunk_begin + chunk_units) {  // columns ascend
-            chunk_begin += chunk_units;
-            base += chunk_runs;
-          }
-          f(w, i, base, unit - chunk_begin, tap);
-        } else {
-          f(w, i, base + (unit - first_row) * unit_runs, local, tap);
+      if (block_values_ == 1) {
+        for (int64_t i = 0; i < at.count; ++i) {
+          ++counts[places[columns[i] - at.first_column].run];
+        }
+        return;
+      }
+      const auto each = static_cast<int32_t>(sides_.channel_unit);
+      for (int64_t i = 0; i < at.count; ++i) {
+        int32_t* count = counts + places[columns[i] - at.first_column].run;
+        for (int64_t r = 0; r < sides_.row_unit; ++r) {
+          count[r * plan_.slots] += each;
         }
       }
-      staged += n;
+    });
+  }
+
+  void Write(const sparse::RowSpan& span, int64_t first_chunk) {
+    const int64_t most = plan_.value_floats() / block_values_;
+    ForEachSegment(span, first_chunk, [&](Segment at) HWY_ATTR {
+      const int64_t end = at.first + at.count;
+      while (at.first < end) {
+        at.count = HWY_MIN(most, end - at.first);
+        const float* values = ReadPiece(values_, ValueOf(at.row, at.first),
+                                        at.count * block_values_, work_.values);
+        if (ranks_) {
+          WriteRanked(at, values);
+        } else if (block_values_ == 1) {
+          WriteValues(at, values);
+        } else {
+          WriteBlocks(at, values);
+        }
+        at.first += at.count;
+        at.columns += at.count;
+      }
+    });
+  }
+
+  void WriteValues(const Segment& at, const float* HWY_RESTRICT values) const {
+    const sparse::ColumnPlace* HWY_RESTRICT places = work_.columns;
+    const uint16_t* HWY_RESTRICT columns = at.columns;
+    int32_t* HWY_RESTRICT starts = work_.starts + at.run + 1;
+    sparse::Entry* HWY_RESTRICT entries = work_.entries;
+    const auto offset = static_cast<int32_t>(at.offset);
+    const int64_t first = at.first_column, n = at.count;
+    for (int64_t i = 0; i < n; ++i) {
+      const sparse::ColumnPlace place = places[columns[i] - first];
+      const int32_t to = starts[place.run];
+      starts[place.run] = to + 1;
+      entries[to] = {offset + place.offset, values[i]};
     }
   }
 
-  template <bool kForward, bool kSingle>
-  void Count(const sparse::RowSpan& span, int64_t first_chunk) {
-    ForEachBlock<kForward>(
-        span, first_chunk,
-        [&](int64_t, int64_t, int64_t run, int64_t, int64_t tap) HWY_ATTR {
-          int32_t* count = work_.starts + run + work_.places[tap].slot + 2;
-          if constexpr (kSingle) {
-            ++*count;
-            return;
-          }
-          for (int64_t r = 0; r < sides_.row_unit; ++r) {
-            count[r * plan_.slots] += static_cast<int32_t>(sides_.channel_unit);
-          }
-        });
+  // The same, of one row.
+  void WriteRanked(const Segment& at, const float* HWY_RESTRICT values) const {
+    const sparse::ColumnPlace* HWY_RESTRICT places = work_.columns;
+    const uint16_t* HWY_RESTRICT columns = at.columns;
+    int32_t* const starts = work_.starts + at.run + 1;
+    sparse::Entry* to[sparse::SlotRanks::kSlots] = {};
+    for (int64_t slot = 0; slot < plan_.slots; ++slot) {
+      to[slot] = work_.entries + starts[slot];
+    }
+    const auto offset = static_cast<int32_t>(at.offset);
+    const int64_t first = at.first_column, n = at.count;
+    sparse::SlotRanks ranks;
+    for (int64_t i = 0; i < n; ++i) {
+      const sparse::ColumnPlace place = places[columns[i] - first];
+      to[place.run][ranks.Meet(place.run)] = {offset + place.offset, values[i]};
+    }
+    for (int64_t slot = 0; slot < plan_.slots; ++slot) {
+      starts[slot] += ranks.count(slot);
+    }
   }
 
-  template <bool kForward, bool kSingle>
-  void Write(const sparse::RowSpan& span, int64_t first_chunk) {
-    const float* values = nullptr;
-    const int64_t channel_step = kForward ? 1 : pattern_.block.inputs;
-    const int64_t row_step = kForward ? pattern_.block.inputs : 1;
-    const int64_t line_blocks = plan_.value_floats() / block_values_;
-    const bool in_place = values_.dtype() == DType::kF32;
-    ForEachBlock<kForward>(
-        span, first_chunk,
-        [&](int64_t w, int64_t i, int64_t run, int64_t local,
-            int64_t tap) HWY_ATTR {
-          if (i % line_blocks == 0 && !in_place) {
-            const int64_t n = HWY_MIN(line_blocks, int64_t{work_.taken[w]} - i);
-            values = ReadPiece(values_, ValueOf(w, i), n * block_values_,
-                               work_.values);
-          } else if (i == 0) {
-            values = values_.f32() + ValueOf(w, 0);
-          }
-          const float* value =
-              values + (in_place ? i : i % line_blocks) * block_values_;
-          const sparse::TapPlace place = work_.places[tap];
-          int32_t* start = work_.starts + run + place.slot + 1;
-          const auto offset = static_cast<int32_t>(local * sides_.channel_unit *
-                                                       plan_.channel_floats +
-                                                   place.offset);
-          if constexpr (kSingle) {
-            work_.entries[(*start)++] = {offset, *value};
-            return;
-          }
-          for (int64_t r = 0; r < sides_.row_unit; ++r) {
-            int32_t& to = start[r * plan_.slots];
-            for (int64_t c = 0; c < sides_.channel_unit; ++c) {
-              work_.entries[to++] = {
-                  offset + static_cast<int32_t>(c * plan_.channel_floats),
-                  value[r * row_step + c * channel_step]};
-            }
-          }
-        });
+  void WriteBlocks(const Segment& at, const float* value) const {
+    const int64_t inputs = pattern_.block.inputs;
+    const int64_t channel_step = sides_.forward ? 1 : inputs;
+    const int64_t row_step = sides_.forward ? inputs : 1;
+    int32_t* const starts = work_.starts + at.run + 1;
+    for (int64_t i = 0; i < at.count; ++i, value += block_values_) {
+      const sparse::ColumnPlace place =
+          work_.columns[at.columns[i] - at.first_column];
+      for (int64_t r = 0; r < sides_.row_unit; ++r) {
+        int32_t to = starts[place.run + r * plan_.slots];
+        int64_t offset = at.offset + place.offset;
+        for (int64_t c = 0; c < sides_.channel_unit; ++c) {
+          work_.entries[to++] = {static_cast<int32_t>(offset),
+                                 value[r * row_step + c * channel_step]};
+          offset += plan_.channel_floats;
+        }
+        starts[place.run + r * plan_.slots] = to;
+      }
+    }
+  }
+
+  // Of the first columns of a chunk, or of a span, where their entries belong.
+  void ListColumns() {
+    const int64_t units = plan_.columns() / sides_.taps;
+    const int64_t run_step = sides_.forward ? 0 : sides_.row_unit * plan_.slots;
+    const int64_t step =
+        sides_.forward ? sides_.channel_unit * plan_.channel_floats : 0;
+    sparse::ColumnPlace* to = work_.columns;
+    for (int64_t unit = 0; unit < units; ++unit) {
+      for (int64_t tap = 0; tap < sides_.taps; ++tap) {
+        const sparse::TapPlace place = work_.places[tap];
+        *to++ = {static_cast<int32_t>(unit * run_step) + place.slot,
+                 static_cast<int32_t>(unit * step) + place.offset};
+      }
+    }
   }
 
   // Of the values: the first one of block i that is taken of a row.
@@ -285,7 +354,7 @@ class Unpacker {
   const ConstTensor values_;
   const sparse::EntryWork work_;
   const int64_t block_values_;
-  const sparse::Divider by_taps_;
+  const bool ranks_;  // the slots of a row are few enough for SlotRanks
   // The rows of the weight that are staged.
   int64_t first_weight_row_ = 0;
   int64_t last_weight_row_ = 0;

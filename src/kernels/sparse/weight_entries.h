@@ -45,8 +45,11 @@ struct WeightPlan {
     return most_rows() * sides.row_unit * chunks() * slots;
   }
 
+  // Of a chunk of the weight's blocks.
+  int64_t columns() const { return sides.taps * (chunk / sides.channel_unit); }
+
   // A thread's scratch, in floats: offsets, sums and order of entries, where
-  // runs begin, places of taps, rows of the weight.
+  // runs begin, places of taps and columns, rows of the weight.
   int64_t entry_floats() const {
     return conv::RoundUp(capacity() + 4, conv::kMostLanes);
   }
@@ -54,7 +57,7 @@ struct WeightPlan {
     return conv::RoundUp(runs() + 2, conv::kMostLanes);
   }
   int64_t place_floats() const {
-    return conv::RoundUp(2 * sides.taps, conv::kMostLanes);
+    return conv::RoundUp(2 * (sides.taps + columns()), conv::kMostLanes);
   }
   int64_t row_floats() const {
     return conv::RoundUp(2 * most_rows(), conv::kMostLanes);
@@ -88,6 +91,7 @@ struct WeightWork {
   int32_t* order = nullptr;
   int32_t* starts = nullptr;
   TapPlace* places = nullptr;
+  ColumnPlace* columns = nullptr;
   WeightRow* rows = nullptr;
   uint16_t* staged = nullptr;
 
@@ -98,6 +102,7 @@ struct WeightWork {
         order(offsets + 2 * plan.entry_floats()),
         starts(order + plan.entry_floats()),
         places(reinterpret_cast<TapPlace*>(starts + plan.run_floats())),
+        columns(reinterpret_cast<ColumnPlace*>(places + plan.sides.taps)),
         rows(reinterpret_cast<WeightRow*>(starts + plan.run_floats() +
                                           plan.place_floats())),
         staged(reinterpret_cast<uint16_t*>(stage)) {}

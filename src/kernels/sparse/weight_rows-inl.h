@@ -35,7 +35,10 @@ class WeightEntries {
       : plan_(plan),
         pattern_(pattern),
         work_(work),
-        by_taps_(plan.sides.taps) {}
+        ranks_(plan.block_values() == 1 &&
+               plan.slots <= sparse::SlotRanks::kSlots) {
+    ListColumns();
+  }
 
   // Takes the blocks from `first` on, before `end`: zeros are their sums.
   // Returns how many they are.
@@ -45,17 +48,14 @@ class WeightEntries {
     const int64_t runs =
         plan_.chunks() * rows_ * plan_.sides.row_unit * plan_.slots;
     for (int64_t i = 0; i < runs + 2; ++i) work_.starts[i] = 0;
-    ForEachValue([&](int64_t, int64_t run, int32_t)
-                     HWY_ATTR { ++work_.starts[run + 2]; });
+    Count();
     for (int64_t i = 1; i < runs + 2; ++i) {
       work_.starts[i] += work_.starts[i - 1];
     }
-    ForEachValue([&](int64_t value, int64_t run, int32_t offset) HWY_ATTR {
-      const int32_t at = work_.starts[run + 1]++;
-      work_.offsets[at] = offset;
-      work_.sums[at] = 0.0f;
-      work_.order[value] = at;
-    });
+    Write();
+    for (int64_t i = 0; i < blocks * plan_.block_values(); ++i) {
+      work_.sums[i] = 0.0f;
+    }
     return blocks;
   }
 
@@ -121,43 +121,118 @@ class WeightEntries {
     return kept;
   }
 
-  // Calls f(value, its run, its offset) in the order of values.
-  template <typename F>
-  HWY_INLINE void ForEachValue(const F& f) {
+  // Of the columns of a chunk, where their entries belong.
+  void ListColumns() {
     const sparse::Sides& sides = plan_.sides;
-    const int64_t chunk_units = plan_.chunk / sides.channel_unit;
-    const int64_t unit_floats = sides.channel_unit * plan_.channel_floats;
-    const uint16_t* staged = work_.staged;
-    int64_t value = 0;
-    for (int64_t i = 0; i < rows_; ++i) {
-      const int64_t n = work_.rows[i].blocks;
-      int64_t base = i * sides.row_unit * plan_.slots;
-      int64_t chunk_begin = 0;
-      for (int64_t k = 0; k < n; ++k) {
-        const int64_t unit = by_taps_(staged[k]);
-        const int64_t tap = staged[k] - unit * sides.taps;
-        while (unit >= chunk_begin + chunk_units) {  // columns ascend
-          chunk_begin += chunk_units;
-          base += rows() * plan_.slots;
-        }
+    const int64_t step = sides.channel_unit * plan_.channel_floats;
+    sparse::ColumnPlace* to = work_.columns;
+    for (int64_t unit = 0; unit < plan_.chunk / sides.channel_unit; ++unit) {
+      for (int64_t tap = 0; tap < sides.taps; ++tap) {
         const sparse::TapPlace place = work_.places[tap];
-        const int64_t offset =
-            (unit - chunk_begin) * unit_floats + place.offset;
+        *to++ = {place.slot, static_cast<int32_t>(unit * step) + place.offset};
+      }
+    }
+  }
+
+  // Calls f(columns, n, the one whose place is the first, what is added to
+  // their runs), in the order of blocks, for those of a row in one chunk.
+  template <typename F>
+  HWY_INLINE void ForEachSegment(const F& f) {
+    const int64_t chunk_columns = plan_.columns();
+    const uint16_t* columns = work_.staged;
+    for (int64_t i = 0; i < rows_; ++i) {
+      const uint16_t* const last = columns + work_.rows[i].blocks;
+      int64_t run = i * plan_.sides.row_unit * plan_.slots;
+      for (int64_t first = 0; columns != last; first += chunk_columns) {
+        const int64_t n = sparse::ColumnsBefore(columns, last - columns,
+                                                first + chunk_columns);
+        f(columns, n, first, run);
+        columns += n;
+        run += rows() * plan_.slots;
+      }
+    }
+  }
+
+  void Count() {
+    const sparse::ColumnPlace* const places = work_.columns;
+    const sparse::Sides& sides = plan_.sides;
+    ForEachSegment([&](const uint16_t* HWY_RESTRICT columns, int64_t n,
+                       int64_t first, int64_t run) HWY_ATTR {
+      int32_t* HWY_RESTRICT counts = work_.starts + run + 2;
+      if (ranks_) {
+        sparse::SlotRanks ranks;
+        for (int64_t i = 0; i < n; ++i) {
+          ranks.Meet(places[columns[i] - first].run);
+        }
+        for (int64_t slot = 0; slot < plan_.slots; ++slot) {
+          counts[slot] += ranks.count(slot);
+        }
+        return;
+      }
+      const auto each = static_cast<int32_t>(sides.channel_unit);
+      for (int64_t i = 0; i < n; ++i) {
+        int32_t* count = counts + places[columns[i] - first].run;
         for (int64_t r = 0; r < sides.row_unit; ++r) {
-          for (int64_t c = 0; c < sides.channel_unit; ++c) {
-            f(value++, base + r * plan_.slots + place.slot,
-              static_cast<int32_t>(offset + c * plan_.channel_floats));
-          }
+          count[r * plan_.slots] += each;
         }
       }
-      staged += n;
+    });
+  }
+
+  void Write() {
+    int32_t* order = work_.order;
+    ForEachSegment([&](const uint16_t* columns, int64_t n, int64_t first,
+                       int64_t run) HWY_ATTR {
+      if (ranks_) {
+        WriteRanked(columns, n, first, run, order);
+      } else {
+        WriteBlocks(columns, n, first, run, order);
+      }
+      order += n * plan_.block_values();
+    });
+  }
+
+  void WriteRanked(const uint16_t* HWY_RESTRICT columns, int64_t n,
+                   int64_t first, int64_t run,
+                   int32_t* HWY_RESTRICT order) const {
+    const sparse::ColumnPlace* HWY_RESTRICT places = work_.columns;
+    int32_t* const starts = work_.starts + run + 1;
+    int32_t* HWY_RESTRICT offsets = work_.offsets;
+    int32_t to[sparse::SlotRanks::kSlots] = {};
+    for (int64_t slot = 0; slot < plan_.slots; ++slot) to[slot] = starts[slot];
+    sparse::SlotRanks ranks;
+    for (int64_t i = 0; i < n; ++i) {
+      const sparse::ColumnPlace place = places[columns[i] - first];
+      const int64_t at = to[place.run] + ranks.Meet(place.run);
+      offsets[at] = place.offset;
+      order[i] = static_cast<int32_t>(at);
+    }
+    for (int64_t slot = 0; slot < plan_.slots; ++slot) {
+      starts[slot] += ranks.count(slot);
+    }
+  }
+
+  void WriteBlocks(const uint16_t* columns, int64_t n, int64_t first,
+                   int64_t run, int32_t* order) const {
+    const sparse::Sides& sides = plan_.sides;
+    const auto step = static_cast<int32_t>(plan_.channel_floats);
+    for (int64_t i = 0; i < n; ++i) {
+      const sparse::ColumnPlace place = work_.columns[columns[i] - first];
+      for (int64_t r = 0; r < sides.row_unit; ++r) {
+        int32_t& to = work_.starts[run + 1 + place.run + r * plan_.slots];
+        int32_t offset = place.offset;
+        for (int64_t c = 0; c < sides.channel_unit; ++c, offset += step) {
+          work_.offsets[to] = offset;
+          *order++ = to++;
+        }
+      }
     }
   }
 
   const sparse::WeightPlan& plan_;
   const Pattern& pattern_;
   const sparse::WeightWork work_;
-  const sparse::Divider by_taps_;
+  const bool ranks_;   // the slots of a row are few enough for SlotRanks
   int64_t rows_ = 0;   // of blocks, of which some are taken
   int64_t row_ = 0;    // of the pattern
   int64_t first_ = 0;  // its first kept block
