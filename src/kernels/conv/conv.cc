@@ -20,6 +20,7 @@
 #include "kernels/dot/direct_weight.h"
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/winograd.h"
+#include "kernels/sparse/sparse_conv.h"
 #include "kernels/target.h"
 
 #if HWY_ONCE
@@ -27,12 +28,12 @@ namespace thimble::kernels {
 namespace {
 
 // A thread's part is the largest of the ways', since targets differ in which
-// they have; sums over images are kept in the shared part.
-Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
-                        const Conv2dReduction& reduction) {
-  const conv::Pass pass =
-      forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
-  int64_t floats = pass.Floats();
+// they have. Sparse weights have ways of their own.
+int64_t PassFloats(const Conv2dShape& shape, bool forward) {
+  if (shape.blocks) return sparse::SumFloats(shape, forward);
+  int64_t floats =
+      (forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape))
+          .Floats();
   conv::GroupedPass grouped;
   if (conv::MakeGroupedPass(shape, forward, grouped)) {
     floats = std::max(floats, grouped.Floats());
@@ -41,14 +42,22 @@ Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
   if (conv::MakeWinogradPass(shape, forward, winograd)) {
     floats = std::max(floats, winograd.Floats());
   }
-  Workspace workspace{.per_thread =
-                          static_cast<size_t>(floats) * sizeof(float)};
+  return floats;
+}
+
+// Sums over images are kept in the shared part.
+Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
+                        const Conv2dReduction& reduction) {
+  const auto floats = static_cast<size_t>(PassFloats(shape, forward));
+  Workspace workspace{.per_thread = floats * sizeof(float)};
   if (reduction.reducing) {
-    const int64_t chunk = conv::ChunkImages(pass.out_height * pass.out_width);
+    const int64_t pixels = forward ? shape.out_height() * shape.out_width()
+                                   : shape.in_height * shape.in_width;
+    const int64_t outputs = forward ? shape.out_channels : shape.in_channels;
+    const int64_t chunks =
+        conv::CeilDiv(reduction.images, conv::ChunkImages(pixels));
     workspace.shared =
-        static_cast<size_t>(conv::CeilDiv(reduction.images, chunk) *
-                            pass.outputs) *
-        2 * sizeof(float);
+        static_cast<size_t>(chunks * outputs) * 2 * sizeof(float);
   }
   return workspace;
 }
@@ -85,6 +94,11 @@ bool RunWeightDots(const Conv2dShape& shape, int64_t images,
 void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const ConstTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
+  TH_CHECK(weights.is_sparse() == shape.blocks.has_value());
+  if (weights.is_sparse()) {
+    sparse::RunSum(shape, forward, images, input, weights, sink, context);
+    return;
+  }
   if (RunDots(shape, forward, images, input, weights, sink, context)) {
     return;
   }
@@ -103,6 +117,12 @@ void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
   const conv::Pass pass =
       forward ? conv::ForwardPass(shape) : conv::GradInputPass(shape);
   THIMBLE_DISPATCH(RunTaps).Get()(pass, images, input, weights, sink, context);
+}
+
+// Stored and in pieces.
+Workspace SparseWeightWorkspace(const Conv2dShape& shape) {
+  const auto floats = static_cast<size_t>(sparse::WeightFloats(shape));
+  return {.per_thread = floats * sizeof(float)};
 }
 
 }  // namespace
@@ -182,6 +202,7 @@ void Conv2dNormGrad(const Conv2dShape& shape, int64_t images,
 }
 
 Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
+  if (shape.blocks) return SparseWeightWorkspace(shape);
   conv::RowWeightPass rows;
   int64_t floats = conv::MakeRowWeightPass(shape, rows)
                        ? rows.Floats()
@@ -194,6 +215,7 @@ Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
 }
 
 Workspace Conv2dGradPiecesWorkspace(const Conv2dShape& shape) {
+  if (shape.blocks) return SparseWeightWorkspace(shape);
   conv::RowWeightPass rows;
   int64_t floats = conv::MakeRowWeightPass(shape, rows)
                        ? conv::InPieces(rows).Floats()
@@ -210,6 +232,11 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dInput& x, const ConstTensor& grad_y,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
+  TH_CHECK((grad_w.pattern != nullptr) == shape.blocks.has_value());
+  if (grad_w.pattern != nullptr) {
+    sparse::RunWeightGrad(shape, images, x, grad_y, grad_w, context);
+    return;
+  }
   if (RunWeightDots(shape, images, x, grad_y, grad_w, context)) return;
   const bool in_pieces = grad_w.pieces != nullptr;
   conv::WinogradWeightPass winograd;

@@ -19,6 +19,7 @@ namespace {
 
 using testing::Activate;
 using testing::Activated;
+using testing::CheckStatistics;
 using testing::Coefficients;
 using testing::ForEachTarget;
 using testing::FusedCase;
@@ -27,7 +28,6 @@ using testing::InputOf;
 using testing::InputSize;
 using testing::kFusedCases;
 using testing::kFusedForms;
-using testing::kReductionError;
 using testing::Magnitudes;
 using testing::OutputSize;
 using testing::StoredTensor;
@@ -35,28 +35,6 @@ using testing::SumErrorBound;
 using testing::TestContext;
 using testing::WeightSize;
 using testing::Wide;
-
-void CheckStatistics(const FusedCase& c, StoredTensor& y,
-                     const std::vector<float>& mean,
-                     const std::vector<float>& variance) {
-  const Conv2dShape& s = c.shape;
-  const int64_t pixels = s.out_height() * s.out_width();
-  std::vector<double> m(mean.size()), v(mean.size()), size(mean.size()),
-      unused(mean.size());
-  reference::Conv2dStatistics(c.images, s.out_channels, pixels, y.Wide().data(),
-                              m.data(), v.data());
-  reference::Conv2dStatistics(c.images, s.out_channels, pixels,
-                              Magnitudes(y.Wide()).data(), size.data(),
-                              unused.data());
-  for (size_t o = 0; o < mean.size(); ++o) {
-    const double bound = kReductionError * size[o];
-    ASSERT_NEAR(mean[o], m[o], bound) << "mean of channel " << o;
-    ASSERT_NEAR(
-        variance[o], v[o],
-        kReductionError * v[o] + 2 * bound * std::sqrt(v[o]) + bound * bound)
-        << "variance of channel " << o;
-  }
-}
 
 void CheckForward(const FusedCase& c, const FusedForm& form) {
   const Conv2dShape& s = c.shape;

@@ -4,6 +4,8 @@
 // tested, and what their prologue makes of the input.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -130,6 +132,53 @@ inline Conv2dInput InputOf(const FusedForm& form, StoredTensor& x,
 // Sums of up to kReductionPixels terms in f32, and their merging, relative to
 // the mean magnitude.
 inline constexpr double kReductionError = kF32Epsilon * (kReductionPixels + 8);
+
+// Against what was stored.
+inline void CheckStatistics(const FusedCase& c, StoredTensor& y,
+                            const std::vector<float>& mean,
+                            const std::vector<float>& variance) {
+  const Conv2dShape& s = c.shape;
+  const int64_t pixels = s.out_height() * s.out_width();
+  std::vector<double> m(mean.size()), v(mean.size()), size(mean.size()),
+      unused(mean.size());
+  reference::Conv2dStatistics(c.images, s.out_channels, pixels, y.Wide().data(),
+                              m.data(), v.data());
+  reference::Conv2dStatistics(c.images, s.out_channels, pixels,
+                              Magnitudes(y.Wide()).data(), size.data(),
+                              unused.data());
+  for (size_t o = 0; o < mean.size(); ++o) {
+    const double bound = kReductionError * size[o];
+    ASSERT_NEAR(mean[o], m[o], bound) << "mean of channel " << o;
+    ASSERT_NEAR(
+        variance[o], v[o],
+        kReductionError * v[o] + 2 * bound * std::sqrt(v[o]) + bound * bound)
+        << "variance of channel " << o;
+  }
+}
+
+// Against the sums of what was stored; |x - mean| is at most 1.5.
+inline void CheckNormSums(const FusedCase& c, StoredTensor& grad,
+                          StoredTensor& x, const std::vector<float>& mean,
+                          const std::vector<float>& inv_std,
+                          const std::vector<float>& gamma,
+                          const std::vector<float>& beta) {
+  const int64_t channels = c.shape.in_channels;
+  const int64_t pixels = c.shape.in_height * c.shape.in_width;
+  std::vector<double> sum_gamma(gamma.size()), sum_beta(gamma.size());
+  std::vector<double> size_gamma(gamma.size()), size_beta(gamma.size());
+  reference::Conv2dNormSums(c.images, channels, pixels, grad.Wide().data(),
+                            x.Wide().data(), Wide(mean).data(),
+                            Wide(inv_std).data(), sum_gamma.data(),
+                            sum_beta.data());
+  const std::vector<double> zeros(gamma.size()), far(InputSize(c), 1.5);
+  reference::Conv2dNormSums(
+      c.images, channels, pixels, Magnitudes(grad.Wide()).data(), far.data(),
+      zeros.data(), Wide(inv_std).data(), size_gamma.data(), size_beta.data());
+  for (size_t i = 0; i < gamma.size(); ++i) {
+    ASSERT_NEAR(gamma[i], sum_gamma[i], kReductionError * size_gamma[i]);
+    ASSERT_NEAR(beta[i], sum_beta[i], kReductionError * size_beta[i]);
+  }
+}
 
 // Types of grad_y, w, grad_x and x, and whether there is an x.
 struct FusedGradForm {

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gradient of sparse weights in strips (strip_pass.h). Included once per
+// SIMD target, after <hwy/highway.h>; hence no `#pragma once`.
+#if defined(THIMBLE_KERNELS_SPARSE_STRIP_WEIGHT_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef THIMBLE_KERNELS_SPARSE_STRIP_WEIGHT_INL_H_
+#undef THIMBLE_KERNELS_SPARSE_STRIP_WEIGHT_INL_H_
+#else
+#define THIMBLE_KERNELS_SPARSE_STRIP_WEIGHT_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "kernels/sparse/strip_tile-inl.h"
+#include "kernels/sparse/weight_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+// Four entries' products with grad, summed up. An entry's sum does not depend
+// on those beside it.
+template <int64_t kV>
+HWY_INLINE void AddFew(const V (&grad)[kV], const float* HWY_RESTRICT tile,
+                       const int32_t* offsets, float* sums) {
+  const D d;
+  const int64_t lanes = LaneCount();
+  const float *x0 = tile + offsets[0], *x1 = tile + offsets[1];
+  const float *x2 = tile + offsets[2], *x3 = tile + offsets[3];
+  V acc[kTogether] = {
+      hn::Mul(grad[0], hn::LoadU(d, x0)), hn::Mul(grad[0], hn::LoadU(d, x1)),
+      hn::Mul(grad[0], hn::LoadU(d, x2)), hn::Mul(grad[0], hn::LoadU(d, x3))};
+  THIMBLE_UNROLL
+  for (int64_t v = 1; v < kV; ++v) {
+    const int64_t at = v * lanes;
+    acc[0] = hn::MulAdd(grad[v], hn::LoadU(d, x0 + at), acc[0]);
+    acc[1] = hn::MulAdd(grad[v], hn::LoadU(d, x1 + at), acc[1]);
+    acc[2] = hn::MulAdd(grad[v], hn::LoadU(d, x2 + at), acc[2]);
+    acc[3] = hn::MulAdd(grad[v], hn::LoadU(d, x3 + at), acc[3]);
+  }
+  const Few few;
+  hn::StoreU(hn::Add(hn::LoadU(few, sums), SumsOfLanes(acc)), few, sums);
+}
+
+// Entries of one slot, with grad_y moved against it.
+struct StripProduct {
+  const float* tile;  // the strip's first row
+  const float* grad;
+  int64_t move;
+  const int32_t* offsets;
+  float* sums;
+  int64_t count;
+};
+
+template <int64_t kV, int64_t kRow>
+void AddStripProducts(const StripProduct& product, const Mover& mover) {
+  constexpr auto kFew = static_cast<int64_t>(kTogether);
+  const D d;
+  const int64_t lanes = LaneCount();
+  V grad[kV];
+  THIMBLE_UNROLL
+  for (int64_t v = 0; v < kV; ++v) {
+    grad[v] = hn::LoadU(d, product.grad + v * lanes);
+  }
+  if (product.move > 0) {
+    MoveSums<-1, kV, kRow>(mover, grad);
+  } else if (product.move < 0) {
+    MoveSums<1, kV, kRow>(mover, grad);
+  }
+  int64_t i = 0;
+  for (; i + kFew <= product.count; i += kFew) {
+    AddFew<kV>(grad, product.tile, product.offsets + i, product.sums + i);
+  }
+  if (i == product.count) return;
+  int32_t offsets[kTogether];
+  float sums[kTogether];
+  for (int64_t k = 0; k < kFew; ++k) {
+    const int64_t at = HWY_MIN(i + k, product.count - 1);
+    offsets[k] = product.offsets[at];
+    sums[k] = product.sums[at];
+  }
+  AddFew<kV>(grad, product.tile, offsets, sums);
+  for (int64_t k = 0; i + k < product.count; ++k) product.sums[i + k] = sums[k];
+}
+
+using StripProductFunction = void (*)(const StripProduct&, const Mover&);
+
+StripProductFunction ChooseStripProduct(const sparse::StripTile& tile) {
+  const int64_t row = tile.row_floats / LaneCount();
+#if HWY_TARGET == HWY_AVX3
+  if (tile.vectors == 16) {
+    return row == 2 ? &AddStripProducts<16, 2> : &AddStripProducts<16, 1>;
+  }
+  return row == 2 ? &AddStripProducts<8, 2> : &AddStripProducts<8, 1>;
+#else
+  return row == 4   ? &AddStripProducts<8, 4>
+         : row == 2 ? &AddStripProducts<8, 2>
+                    : &AddStripProducts<8, 1>;
+#endif
+}
+
+// The fast way (SumWeights).
+class StripWeightWay {
+ public:
+  StripWeightWay(const sparse::StripWeightPass& pass,
+                 const sparse::WeightCall& call, float* scratch)
+      : pass_(pass),
+        tile_(pass.tile),
+        call_(call),
+        mover_(pass.tile.grouped.width),
+        add_(ChooseStripProduct(pass.tile)) {
+    values_ = scratch + pass.plan.Floats();
+    grad_ = values_ + pass.tile_floats();
+    work_ = sparse::WeightWork(pass.plan, scratch, values_);
+    sparse::ListStripSlots(tile_, &phase_, work_.places);
+  }
+
+  int64_t step() const { return tile_.pair; }
+  int64_t tiles() const { return tile_.tiles(); }
+  const sparse::WeightPlan& plan() const { return pass_.plan; }
+  const sparse::WeightWork& work() const { return work_; }
+
+  void Load(int64_t image, int64_t images, int64_t tile, int64_t chunk) {
+    place_.image = image;
+    place_.images = images;
+    place_.first_row = tile * tile_.rows();
+    place_.rows =
+        HWY_MIN(tile_.rows(), tile_.grouped.height - place_.first_row);
+    place_.channel = chunk * plan().chunk;
+    place_.channels =
+        HWY_MIN(plan().chunk, plan().sides.channels - place_.channel);
+    LoadStrips(tile_, call_.x, place_, values_);
+  }
+
+  void SumRow(const WeightEntries& entries, int64_t chunk, int64_t row) {
+    const WeightEntries::Run first = entries.RunOf(chunk, row, 0);
+    const WeightEntries::Run last = entries.RunOf(chunk, row, plan().slots - 1);
+    if (first.first == last.last) return;
+    LoadGrad(entries.OutputOf(row));
+    const int64_t strip_floats = tile_.strip_rows * tile_.row_floats;
+    for (int64_t slot = 0; slot < plan().slots; ++slot) {
+      const WeightEntries::Run run = entries.RunOf(chunk, row, slot);
+      if (run.first == run.last) continue;
+      for (int64_t s = 0; s < tile_.strips; ++s) {
+        add_({values_ + s * strip_floats, grad_ + s * strip_floats,
+              phase_.moves[slot], entries.offsets() + run.first,
+              entries.sums() + run.first, run.last - run.first},
+             mover_);
+      }
+    }
+  }
+
+ private:
+  // The tile's rows of one output; zeros where there is no row, or no image.
+  void LoadGrad(int64_t output) const {
+    const int64_t pitch = tile_.row_floats;
+    const int64_t width = tile_.grouped.width;
+    const int64_t height = tile_.grouped.height;
+    if (place_.images < tile_.pair) ZeroRows(tile_.rows(), pitch, pitch, grad_);
+    const Conv2dInput input{.x = call_.grad_y};
+    WithFloatType(call_.grad_y.dtype(), [&](auto type) HWY_ATTR {
+      using T = decltype(type);
+      for (int64_t p = 0; p < place_.images; ++p) {
+        const int64_t plane = (place_.image + p) * plan().sides.rows + output;
+        LoadWhole<Prologue::kNone>(
+            input, 0, call_.grad_y.As<T>() + plane * height * width, height,
+            width, place_.first_row, tile_.rows(), pitch, grad_ + p * width);
+      }
+    });
+  }
+
+  const sparse::StripWeightPass& pass_;
+  const sparse::StripTile& tile_;
+  const sparse::WeightCall& call_;
+  const Mover mover_;
+  const StripProductFunction add_;
+  sparse::StripPhase phase_;
+  float* values_;  // of the tile
+  float* grad_;
+  sparse::WeightWork work_;
+  StripPlace place_;
+};
+
+#endif  // 8 lanes
+
+}  // namespace
+
+// False where this target, or the shape, has no such way.
+bool RunStripWeights(const Conv2dShape& shape, const sparse::WeightCall& call,
+                     const KernelContext& context) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  sparse::StripWeightPass pass;
+  if (!sparse::MakeStripWeightPass(shape, LaneCount(), pass)) return false;
+  SumWeights<StripWeightWay>(pass, call, context);
+  return true;
+#else
+  (void)shape, (void)call, (void)context;
+  return false;
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums over the entries of sparse weights in strips (strip_pass.h). Included
+// once per SIMD target, after <hwy/highway.h>; hence no `#pragma once`.
+#if defined(THIMBLE_KERNELS_SPARSE_STRIPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef THIMBLE_KERNELS_SPARSE_STRIPS_INL_H_
+#undef THIMBLE_KERNELS_SPARSE_STRIPS_INL_H_
+#else
+#define THIMBLE_KERNELS_SPARSE_STRIPS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "kernels/sparse/strip_tile-inl.h"
+#include "kernels/sparse/sum_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+// One phase of one row of a sum, at one strip.
+struct StripSum {
+  const sparse::Entry* entries;
+  const int32_t* starts;  // of the phase's slots
+  const sparse::StripPhase* phase;
+  const float* tile;    // the strip's first row
+  const float* before;  // sums of earlier chunks, or null
+  float* out;
+  int64_t pair_floats;  // as StoreSums has it
+};
+
+template <int64_t kV>
+HWY_INLINE void AddEntries(const sparse::Entry* HWY_RESTRICT entry,
+                           const sparse::Entry* last,
+                           const float* HWY_RESTRICT tile, V (&acc)[kV]) {
+  const D d;
+  const int64_t lanes = LaneCount();
+  for (; entry != last; ++entry) {
+    const float* x = tile + entry->offset;
+    const V weight = hn::Set(d, entry->weight);
+    THIMBLE_UNROLL
+    for (int64_t v = 0; v < kV; ++v) {
+      acc[v] = hn::MulAdd(weight, hn::LoadU(d, x + v * lanes), acc[v]);
+    }
+  }
+}
+
+// kV vectors of positions, rows of kRow vectors. A group that moves is summed
+// up alone, while what there was before is put aside.
+template <int64_t kV, int64_t kRow>
+void SumStrip(const StripSum& sum, const Mover& mover) {
+  const D d;
+  const int64_t lanes = LaneCount();
+  HWY_ALIGN float aside[kV * hn::MaxLanes(d)];
+  V acc[kV];
+  THIMBLE_UNROLL
+  for (int64_t v = 0; v < kV; ++v) acc[v] = hn::Zero(d);
+  const sparse::StripPhase& phase = *sum.phase;
+  for (int64_t slot = 0; slot < phase.count; ++slot) {
+    const int64_t move = phase.moves[slot];
+    const bool put_aside = move != 0 && slot > 0;
+    if (put_aside) {
+      THIMBLE_UNROLL
+      for (int64_t v = 0; v < kV; ++v) {
+        hn::Store(acc[v], d, aside + v * lanes);
+        acc[v] = hn::Zero(d);
+      }
+    }
+    AddEntries<kV>(sum.entries + sum.starts[slot],
+                   sum.entries + sum.starts[slot + 1], sum.tile, acc);
+    if (move > 0) {
+      MoveSums<1, kV, kRow>(mover, acc);
+    } else if (move < 0) {
+      MoveSums<-1, kV, kRow>(mover, acc);
+    }
+    if (put_aside) {
+      THIMBLE_UNROLL
+      for (int64_t v = 0; v < kV; ++v) {
+        acc[v] = hn::Add(acc[v], hn::Load(d, aside + v * lanes));
+      }
+    }
+  }
+  if (sum.before != nullptr) {
+    THIMBLE_UNROLL
+    for (int64_t v = 0; v < kV; ++v) {
+      acc[v] = hn::Add(acc[v], hn::LoadU(d, sum.before + v * lanes));
+    }
+  }
+  StoreSums<kV>(acc, sum.pair_floats, sum.out);
+}
+
+using StripFunction = void (*)(const StripSum&, const Mover&);
+
+StripFunction ChooseStrip(const sparse::StripTile& tile) {
+  const int64_t row = tile.row_floats / LaneCount();
+#if HWY_TARGET == HWY_AVX3
+  if (tile.vectors == 16) {
+    return row == 2 ? &SumStrip<16, 2> : &SumStrip<16, 1>;
+  }
+  return row == 2 ? &SumStrip<8, 2> : &SumStrip<8, 1>;
+#else
+  return row == 4   ? &SumStrip<8, 4>
+         : row == 2 ? &SumStrip<8, 2>
+                    : &SumStrip<8, 1>;
+#endif
+}
+
+// The fast way (SumRows).
+class StripWay {
+ public:
+  StripWay(const sparse::StripPass& pass, const sparse::SumCall& call,
+           float* scratch)
+      : pass_(pass),
+        tile_(pass.tile),
+        call_(call),
+        mover_(pass.tile.grouped.width),
+        sum_strip_(ChooseStrip(pass.tile)) {
+    values_ = scratch + pass.plan.Floats();
+    sums_ = values_ + pass.tile_floats();
+    out_ = sums_ + pass.sum_floats();
+    line_ = out_ + pass.row_sums();
+    partials_ = reinterpret_cast<conv::Partial*>(line_ + pass.line_floats());
+    entries_ = sparse::EntryWork(pass.plan, scratch, values_);
+    sparse::ListStripSlots(tile_, phases_, entries_.places);
+  }
+
+  static int64_t StepOf(const sparse::StripPass& pass) {
+    return pass.tile.pair;
+  }
+  int64_t step() const { return tile_.pair; }
+  int64_t tiles() const { return tile_.tiles(); }
+  const sparse::EntryPlan& plan() const { return pass_.plan; }
+  const sparse::EntryWork& entries() const { return entries_; }
+  conv::Partial* partials() const { return partials_; }
+
+  void Load(int64_t image, int64_t images, int64_t tile, int64_t chunk) {
+    place_.image = image;
+    place_.images = images;
+    place_.first_row = tile * tile_.rows();
+    place_.rows =
+        HWY_MIN(tile_.rows(), tile_.grouped.height - place_.first_row);
+    place_.channel = chunk * plan().chunk;
+    place_.channels =
+        HWY_MIN(plan().chunk, plan().sides.channels - place_.channel);
+    LoadStrips(tile_, call_.input, place_, values_);
+  }
+
+  void SumRow(const Unpacker& unpacker, const sparse::RowSpan& span,
+              int64_t chunk, int64_t row) {
+    const bool last = chunk + 1 == plan().chunks();
+    float* const sums =
+        plan().chunks() > 1 ? sums_ + row * pass_.row_sums() : nullptr;
+    const int64_t strip_floats = tile_.strip_rows * tile_.row_floats;
+    const int64_t output = span.first + row;
+    float* const there = last ? ResultOf(output) : nullptr;
+    float* const out = !last ? sums : there != nullptr ? there : out_;
+    StripSum sum;
+    sum.entries = entries_.entries;
+    sum.pair_floats = !last || tile_.pair == 1 ? 0
+                      : there != nullptr       ? plan().sides.rows * plane()
+                                               : tile_.positions() / tile_.pair;
+    // In results, the images of a pair lie apart.
+    const int64_t out_floats =
+        sum.pair_floats == 0 ? strip_floats : strip_floats / tile_.pair;
+    for (int64_t p = 0; p < tile_.phases(); ++p) {
+      sum.phase = &phases_[p];
+      sum.starts = unpacker.StartsOf(span, chunk, row) + phases_[p].first;
+      for (int64_t s = 0; s < tile_.strips; ++s) {
+        sum.tile = values_ + s * strip_floats;
+        sum.before = chunk == 0
+                         ? nullptr
+                         : sums + p * tile_.positions() + s * strip_floats;
+        sum.out = out + p * tile_.positions() + s * out_floats;
+        sum_strip_(sum, mover_);
+      }
+    }
+    if (last && there == nullptr) Write(output, partials_ + row);
+  }
+
+ private:
+  int64_t plane() const { return call_.pixels; }
+
+  // Where results of the tile's rows begin.
+  int64_t OffsetOf(int64_t image, int64_t output) const {
+    return (image * plan().sides.rows + output) * plane() +
+           tile_.phases() * place_.first_row * tile_.grouped.width;
+  }
+
+  // Where sums may be stored as they are, else null.
+  float* ResultOf(int64_t output) const {
+    const bool whole =
+        place_.rows == tile_.rows() && place_.images == tile_.pair;
+    if (!call_.sink.plain() || !whole || tile_.phases() > 1) return nullptr;
+    return call_.sink.to.f32() + OffsetOf(place_.image, output);
+  }
+
+  void Write(int64_t output, conv::Partial* partial) {
+    const int64_t image_floats = tile_.positions() / tile_.pair;
+    const int64_t n = tile_.phases() * place_.rows * tile_.grouped.width;
+    for (int64_t p = 0; p < place_.images; ++p) {
+      const int64_t offset = OffsetOf(place_.image + p, output);
+      float* from = out_ + p * image_floats;
+      if (tile_.phases() > 1) {
+        const bool plain = call_.sink.plain();
+        float* const to = plain ? call_.sink.to.f32() + offset : line_;
+        Join(from, to);
+        if (plain) continue;
+        from = to;
+      }
+      WriteRow(call_.sink, output, offset, n, from, partial);
+    }
+  }
+
+  // Rows 2u and 2u + 1 from the sums of their phases.
+  void Join(const float* sums, float* to) const {
+    const Eight d;
+    const int64_t width = tile_.grouped.width;
+    for (int64_t r = 0; r < place_.rows; ++r) {
+      for (int64_t a = 0; a < 2; ++a, to += 2 * width) {
+        const float* even = sums + 2 * a * tile_.positions() + r * width;
+        const float* odd = even + tile_.positions();
+        for (int64_t i = 0; i < width; i += 8) {
+          hn::StoreInterleaved2(hn::LoadU(d, even + i), hn::LoadU(d, odd + i),
+                                d, to + 2 * i);
+        }
+      }
+    }
+  }
+
+  const sparse::StripPass& pass_;
+  const sparse::StripTile& tile_;
+  const sparse::SumCall& call_;
+  const Mover mover_;
+  const StripFunction sum_strip_;
+  sparse::StripPhase phases_[sparse::kMostPhases];
+  float* values_;  // of the tile
+  float* sums_;    // [row][phase][position], of all but the last chunk
+  float* out_;     // [phase][image][position]
+  float* line_;
+  conv::Partial* partials_;  // of the span's rows
+  sparse::EntryWork entries_;
+  StripPlace place_;
+};
+
+#endif  // 8 lanes
+
+}  // namespace
+
+// False where this target, or the shape, has no such way.
+bool RunStrips(const Conv2dShape& shape, bool forward,
+               const sparse::SumCall& call, const KernelContext& context) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  sparse::StripPass pass;
+  if (!sparse::MakeStripPass(shape, forward, LaneCount(), pass)) return false;
+  SumRows<StripWay>(pass, call, context);
+  return true;
+#else
+  (void)shape, (void)forward, (void)call, (void)context;
+  return false;
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
