@@ -19,6 +19,7 @@
 #include "kernels/dot/direct.h"
 #include "kernels/dot/direct_weight.h"
 #include "kernels/dot/dot_form.h"
+#include "kernels/dot/sparse.h"
 #include "kernels/dot/winograd.h"
 #include "kernels/target.h"
 
@@ -42,7 +43,8 @@ Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
     floats = std::max(floats, winograd.Floats());
   }
   Workspace workspace{.per_thread =
-                          static_cast<size_t>(floats) * sizeof(float)};
+                          std::max(static_cast<size_t>(floats) * sizeof(float),
+                                   dot::SparseBytes(shape, forward))};
   if (reduction.reducing) {
     const int64_t chunk = conv::ChunkImages(pass.out_height * pass.out_width);
     workspace.shared =
@@ -63,8 +65,12 @@ bool RunDots(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const ConstTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
   if (ActiveDotForm() == DotForm::kNone) return false;
-  const size_t bytes = PassWorkspace(shape, forward, {}).per_thread;
   const dot::RowWriter write = THIMBLE_DISPATCH(WriteRow).Get();
+  if (weights.is_sparse()) {
+    return dot::RunSparse(shape, forward, images, input, weights, sink, write,
+                          context);
+  }
+  const size_t bytes = PassWorkspace(shape, forward, {}).per_thread;
   return dot::RunWinograd(shape, forward, bytes, images, input, weights, sink,
                           write, context) ||
          dot::RunDirect(shape, forward, bytes, images, input, weights, sink,
