@@ -20,6 +20,7 @@
 #include "kernels/dot/direct_weight.h"
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/sparse.h"
+#include "kernels/dot/sparse_weight.h"
 #include "kernels/dot/winograd.h"
 #include "kernels/target.h"
 
@@ -82,6 +83,9 @@ bool RunWeightDots(const Conv2dShape& shape, int64_t images,
                    const Conv2dGradWeightTarget& grad_w,
                    const KernelContext& context) {
   if (ActiveDotForm() == DotForm::kNone) return false;
+  if (grad_w.pattern != nullptr) {
+    return dot::RunSparseWeight(shape, images, x, grad_y, grad_w, context);
+  }
   return dot::RunWinogradWeightGrad(shape, images, x, grad_y, grad_w,
                                     THIMBLE_DISPATCH(StoreWeights).Get(),
                                     context) ||
@@ -196,7 +200,8 @@ Workspace Conv2dGradWeightWorkspace(const Conv2dShape& shape) {
   if (conv::MakeWinogradWeightPass(shape, false, winograd)) {
     floats = std::max(floats, winograd.Floats());
   }
-  return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
+  return {.per_thread = std::max(static_cast<size_t>(floats) * sizeof(float),
+                                 dot::SparseWeightBytes(shape))};
 }
 
 Workspace Conv2dGradPiecesWorkspace(const Conv2dShape& shape) {
@@ -209,7 +214,8 @@ Workspace Conv2dGradPiecesWorkspace(const Conv2dShape& shape) {
     floats = std::max(floats, winograd.Floats());
   }
   floats += conv::WeightRegions(shape).Floats();
-  return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
+  return {.per_thread = std::max(static_cast<size_t>(floats) * sizeof(float),
+                                 dot::SparseWeightBytes(shape))};
 }
 
 void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,

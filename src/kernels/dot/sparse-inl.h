@@ -3,8 +3,8 @@
 // Sparse convolutions of bf16 pairs (sparse.h): tiles, and sums of one output.
 // Included once per build, by way of foreach_build.h; hence no `#pragma once`.
 #include "kernels/dot/sparse_lanes-inl.h"
+#include "kernels/dot/sparse_pairs-inl.h"
 #include "kernels/dot/sparse_tile-inl.h"
-#include "kernels/dot/sparse_transpose-inl.h"
 
 THIMBLE_DOT_BEGIN
 namespace {

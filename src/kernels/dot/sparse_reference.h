@@ -5,8 +5,10 @@
 // flag for what is kept; results are the f32 sums.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels/conv/conv.h"
@@ -133,6 +135,75 @@ inline std::vector<float> SparseGradInput(const Conv2dShape& s, int64_t images,
     }
   }
   return grad_x;
+}
+
+// The sum of a tile's lanes (sparse_weight.h).
+inline float LaneSum(const float (&l)[16]) {
+  float q[4];
+  for (int64_t k = 0; k < 4; ++k) {
+    q[k] = FlushedSum(FlushedSum(l[4 * k], l[4 * k + 2]),
+                      FlushedSum(l[4 * k + 1], l[4 * k + 3]));
+  }
+  return FlushedSum(FlushedSum(q[0], q[1]), FlushedSum(q[2], q[3]));
+}
+
+// Of positions in segments of `height` rows, so many side by side that they are
+// 32 columns: at(segment, row, column) are grad_y and x there.
+template <typename At>
+float SparseTileSum(int64_t segments, int64_t height, int64_t cols,
+                    const At& at) {
+  float lanes[16] = {};
+  for (int64_t r = 0; r < height; ++r) {
+    for (int64_t p = 0; p < 32; p += 2) {
+      if (p / cols >= segments) continue;
+      const std::pair<float, float> first = at(p / cols, r, p % cols);
+      const std::pair<float, float> second = at(p / cols, r, p % cols + 1);
+      lanes[p / 2] = DotStep(lanes[p / 2], first.first, first.second,
+                             second.first, second.second);
+    }
+  }
+  return LaneSum(lanes);
+}
+
+// Tiles of `height` rows; zeros where nothing is kept.
+inline std::vector<float> SparseGradWeight(const Conv2dShape& s, int64_t images,
+                                           const std::vector<float>& u,
+                                           const std::vector<float>& grad_y,
+                                           const std::vector<bool>& kept,
+                                           int64_t height) {
+  const int64_t taps = s.kernel_h * s.kernel_w, cols = s.out_width();
+  const int64_t bands = s.out_height() / height, side = 32 / cols;
+  std::vector<float> grad_w(kept.size());
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (!kept[i]) continue;
+    const auto weight = static_cast<int64_t>(i);
+    const int64_t o = weight / taps / s.in_channels;
+    const int64_t c = weight / taps % s.in_channels, tap = weight % taps;
+    for (int64_t first = 0; first < images * bands; first += side) {
+      const int64_t left = std::min(side, images * bands - first);
+      const int64_t parts = height == 8 && 2 * left <= side ? 2 : 1;
+      const auto at = [&](int64_t g, int64_t r, int64_t col) {
+        const int64_t segment = first + g / parts;
+        const int64_t row =
+            segment % bands * height + g % parts * (height / parts) + r;
+        // Where x lies one before or behind, it is grad_y that moves.
+        const int64_t kw = s.kernel_w == 1 ? 1 : tap % s.kernel_w;
+        const int64_t by = kw == 0 ? 1 : (kw == 2 && s.stride == 1 ? -1 : 0);
+        const int64_t v = col + by;
+        if (v < 0 || v >= cols) return std::pair(0.0f, 0.0f);
+        const PaddedImage x(u, segment / bands, s.in_channels, s.in_height,
+                            s.in_width);
+        const PaddedImage y(grad_y, segment / bands, s.out_channels,
+                            s.out_height(), s.out_width());
+        return std::pair(y.At(o, row, v),
+                         x.At(c, row * s.stride - s.padding + tap / s.kernel_w,
+                              v * s.stride - s.padding + tap % s.kernel_w));
+      };
+      grad_w[i] = FlushedSum(
+          grad_w[i], SparseTileSum(parts * left, height / parts, cols, at));
+    }
+  }
+  return grad_w;
 }
 
 }  // namespace thimble::kernels::dot

@@ -105,8 +105,6 @@ void FillLine(const SparsePass& pass, const Conv2dInput& input,
   }
 }
 
-}  // namespace
-
 // Channels [first, first + channels) of the segments, and the lines of zeros.
 void FillSparseTile(const SparsePass& pass, const Conv2dInput& input,
                     const SparseSegments& segments, int64_t first,
@@ -127,6 +125,7 @@ void FillSparseTile(const SparsePass& pass, const Conv2dInput& input,
               static_cast<size_t>(pass.tile.height * dot::kLineBytes));
 }
 
+}  // namespace
 THIMBLE_DOT_END
 
 #endif  // per-build include guard
