@@ -19,6 +19,8 @@
 #include "kernels/dot/direct.h"
 #include "kernels/dot/direct_weight.h"
 #include "kernels/dot/dot_form.h"
+#include "kernels/dot/sparse.h"
+#include "kernels/dot/sparse_weight.h"
 #include "kernels/dot/winograd.h"
 #include "kernels/sparse/sparse_conv.h"
 #include "kernels/target.h"
@@ -49,7 +51,8 @@ int64_t PassFloats(const Conv2dShape& shape, bool forward) {
 Workspace PassWorkspace(const Conv2dShape& shape, bool forward,
                         const Conv2dReduction& reduction) {
   const auto floats = static_cast<size_t>(PassFloats(shape, forward));
-  Workspace workspace{.per_thread = floats * sizeof(float)};
+  Workspace workspace{.per_thread = std::max(floats * sizeof(float),
+                                             dot::SparseBytes(shape, forward))};
   if (reduction.reducing) {
     const int64_t pixels = forward ? shape.out_height() * shape.out_width()
                                    : shape.in_height * shape.in_width;
@@ -72,8 +75,12 @@ bool RunDots(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const ConstTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
   if (ActiveDotForm() == DotForm::kNone) return false;
-  const size_t bytes = PassWorkspace(shape, forward, {}).per_thread;
   const dot::RowWriter write = THIMBLE_DISPATCH(WriteRow).Get();
+  if (weights.is_sparse()) {
+    return dot::RunSparse(shape, forward, images, input, weights, sink, write,
+                          context);
+  }
+  const size_t bytes = PassWorkspace(shape, forward, {}).per_thread;
   return dot::RunWinograd(shape, forward, bytes, images, input, weights, sink,
                           write, context) ||
          dot::RunDirect(shape, forward, bytes, images, input, weights, sink,
@@ -85,6 +92,9 @@ bool RunWeightDots(const Conv2dShape& shape, int64_t images,
                    const Conv2dGradWeightTarget& grad_w,
                    const KernelContext& context) {
   if (ActiveDotForm() == DotForm::kNone) return false;
+  if (grad_w.pattern != nullptr) {
+    return dot::RunSparseWeight(shape, images, x, grad_y, grad_w, context);
+  }
   return dot::RunWinogradWeightGrad(shape, images, x, grad_y, grad_w,
                                     THIMBLE_DISPATCH(StoreWeights).Get(),
                                     context) ||
@@ -95,11 +105,11 @@ void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
              const Conv2dInput& input, const ConstTensor& weights,
              const conv::Sink& sink, const KernelContext& context) {
   TH_CHECK(weights.is_sparse() == shape.blocks.has_value());
-  if (weights.is_sparse()) {
-    sparse::RunSum(shape, forward, images, input, weights, sink, context);
+  if (RunDots(shape, forward, images, input, weights, sink, context)) {
     return;
   }
-  if (RunDots(shape, forward, images, input, weights, sink, context)) {
+  if (weights.is_sparse()) {
+    sparse::RunSum(shape, forward, images, input, weights, sink, context);
     return;
   }
   conv::WinogradPass winograd;
@@ -122,7 +132,8 @@ void RunPass(const Conv2dShape& shape, bool forward, int64_t images,
 // Stored and in pieces.
 Workspace SparseWeightWorkspace(const Conv2dShape& shape) {
   const auto floats = static_cast<size_t>(sparse::WeightFloats(shape));
-  return {.per_thread = floats * sizeof(float)};
+  return {.per_thread =
+              std::max(floats * sizeof(float), dot::SparseWeightBytes(shape))};
 }
 
 }  // namespace
@@ -233,11 +244,11 @@ void Conv2dGradWeight(const Conv2dShape& shape, int64_t images,
                       const Conv2dGradWeightTarget& grad_w,
                       const KernelContext& context) {
   TH_CHECK((grad_w.pattern != nullptr) == shape.blocks.has_value());
+  if (RunWeightDots(shape, images, x, grad_y, grad_w, context)) return;
   if (grad_w.pattern != nullptr) {
     sparse::RunWeightGrad(shape, images, x, grad_y, grad_w, context);
     return;
   }
-  if (RunWeightDots(shape, images, x, grad_y, grad_w, context)) return;
   const bool in_pieces = grad_w.pieces != nullptr;
   conv::WinogradWeightPass winograd;
   if (conv::MakeWinogradWeightPass(shape, in_pieces, winograd) &&
