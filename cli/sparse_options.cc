@@ -75,10 +75,47 @@ void AddSparseFlags(CLI::App& app, PlanFlags& flags) {
       ->check(CheckNotEmpty);
 }
 
+void AddRewiringFlags(CLI::App& app, RewiringOptions& options) {
+  app.add_option_function<std::string>(
+         "--rewire",
+         [&options](const std::string& text) {
+           options.method.reset();
+           if (text == "dsr") options.method = RewireMethod::kDsr;
+           if (text == "set") options.method = RewireMethod::kSet;
+         },
+         "How sparse weights find their places: dsr (default), the smallest of "
+         "all weights together go where most survive; set, each weight has its "
+         "smallest replaced; fixed, they stay where they were drawn")
+      ->type_name("dsr|set|fixed")
+      ->check(CLI::IsMember({"dsr", "set", "fixed"}));
+  AddWhole(app, "--rewire-every", options.every, kCount,
+           "Steps from one rewiring to the next, to the end (default: 100 at "
+           "first, more later, none in the last twentieth, scaled for the "
+           "density as in the paper)");
+  AddDecimal(app, "--prune", options.prune, kShare,
+             "Share of the stored weights that a rewiring is to replace, in "
+             "[0, 1) (default: as in the paper for the density; 0.3 with "
+             "--rewire set)");
+  app.add_option_function<std::string>(
+         "--reset",
+         [&options](const std::string& text) {
+           options.reset =
+               text == "new" ? StateReset::kNewBlocks : StateReset::kWhole;
+         },
+         "Momentum that a rewiring sets to zero: all of sparse weights "
+         "(default), or that of new ones")
+      ->type_name("all|new")
+      ->check(CLI::IsMember({"all", "new"}));
+}
+
 void CheckSparseEffects(const CLI::App& app, const PlanFlags& flags) {
   if (!flags.sparse.is_dense()) return;
-  for (const char* option : {"--pattern", "--sparse-index", "--sparsify"}) {
-    if (app.count(option) == 0) continue;
+  for (const char* option :
+       {"--pattern", "--sparse-index", "--sparsify", "--rewire",
+        "--rewire-every", "--prune", "--reset"}) {
+    if (app.get_option_no_throw(option) == nullptr || app.count(option) == 0) {
+      continue;
+    }
     throw CLI::ValidationError(
         option,
         "is for sparse weights, and all are stored; add --nonzero below 1, or "

@@ -6,11 +6,15 @@
 #include <CLI/CLI.hpp>
 
 #include "options.h"
+#include "thimble/rewiring.h"
 #include "thimble/sparse_weights.h"
 
 namespace thimble::cli {
 
 void AddSparseFlags(CLI::App& app, PlanFlags& flags);
+
+// Of train alone.
+void AddRewiringFlags(CLI::App& app, RewiringOptions& options);
 
 // What would have no effect is refused: throws CLI::ValidationError.
 void CheckSparseEffects(const CLI::App& app, const PlanFlags& flags);

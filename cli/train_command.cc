@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "options.h"
 #include "progress.h"
+#include "sparse_options.h"
 #include "thimble/model.h"
 #include "thimble/plan_search.h"
 #include "thimble/size.h"
@@ -95,6 +96,9 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
   rows.emplace_back("steps", std::to_string(summary.steps));
   if (summary.skipped > 0) {
     rows.emplace_back("of them skipped", std::to_string(summary.skipped));
+  }
+  if (summary.rewirings > 0) {
+    rows.emplace_back("rewirings", std::to_string(summary.rewirings));
   }
   rows.emplace_back("weights sha256", summary.weights_sha256.substr(0, 16));
   if (summary.resumed_step > 0) {
@@ -237,6 +241,7 @@ Command AddTrainCommand(CLI::App& app) {
   AddPlanFlags(*command, flags->plan);
   AddDataFlags(*command, flags->data, /*required=*/true);
   AddValidationFlag(*command, flags->data);
+  AddRewiringFlags(*command, flags->train.rewiring);
   AddTrainFlags(*command, *flags);
   command->footer(
       "Example:\n"

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace thimble {
 
@@ -46,6 +47,21 @@ struct RewireOptions {
   StateReset reset = StateReset::kWhole;
   uint64_t seed = 0;
   uint64_t step = 0;  // of training: no two rewirings have the same
+};
+
+// How a run rewires its sparse weights.
+struct RewiringOptions {
+  // None: the pattern stays as it was drawn.
+  std::optional<RewireMethod> method = RewireMethod::kDsr;
+  // Steps from one rewiring to the next, to the end of the run. 0: after 100
+  // steps at first, after more of them later, and not in the last twentieth, as
+  // the low-memory training report has it for the density (train/rewiring.h).
+  int64_t every = 0;
+  // Of what is kept, the share that a rewiring should prune: of all weights
+  // together (kDsr), or of each (kSet). 0: what the report prunes at the
+  // density; 0.3 with kSet.
+  double prune = 0;
+  StateReset reset = StateReset::kWhole;
 };
 
 struct RewireResult {

@@ -121,8 +121,9 @@ class Session {
   StepOutcome Update(float learning_rate) {
     return Update(learning_rate, learning_rate);
   }
-  // Behind the next Update that applies, sparse weights are rewired. REQUIRES:
-  // the plan has some. The seed and the step of `options` are the session's.
+  // The next Update also rewires sparse weights, behind all else; if it skips,
+  // this is skipped too. REQUIRES: the plan has some. The seed and the step of
+  // `options` are the session's.
   void RewireAtUpdate(const RewireOptions& options);
   // What the last Update's rewiring did; none where it did not rewire.
   const std::optional<RewireResult>& rewired() const;

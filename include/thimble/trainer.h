@@ -18,6 +18,7 @@
 #include "thimble/graph.h"
 #include "thimble/plan.h"
 #include "thimble/plan_search.h"
+#include "thimble/rewiring.h"
 #include "thimble/status.h"
 
 namespace thimble {
@@ -84,6 +85,8 @@ struct TrainOptions {
   // and fairseq: the same with other constants; a power of two: always this;
   // none. Empty: dynamic where activations or gradients are f16, else none.
   std::string loss_scale;
+  // Of a plan with sparse weights; nothing without.
+  RewiringOptions rewiring;
   bool poison = false;  // see SessionOptions
   std::string out_dir;  // weights and checkpoint, at each epoch's end and on
                         // a stop; empty: nowhere
@@ -120,6 +123,7 @@ struct TrainSummary {
   int64_t steps = 0;         // of the whole run, before a resume too
   int64_t resumed_step = 0;  // 0: started anew
   int64_t skipped = 0;       // of the steps, see TrainOptions::loss_scale
+  int64_t rewirings = 0;     // of sparse weights
   std::string weights_sha256;
   std::string weights_path;  // empty without out_dir
   bool stopped = false;      // by TrainOptions::stop

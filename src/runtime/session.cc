@@ -291,6 +291,7 @@ StepOutcome Session::Update(float learning_rate, float next_learning_rate) {
 }
 
 StepOutcome Session::Skip() {
+  impl_->rewire.reset();
   impl_->rewired.reset();
   ++impl_->steps;
   ++impl_->skipped;

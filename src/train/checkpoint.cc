@@ -21,6 +21,7 @@ constexpr const char* kFormats = "thimble-checkpoint-";  // and a number
 constexpr const char* kFormat = "thimble-checkpoint-2";
 constexpr const char* kSetting = "setting.";
 constexpr const char* kLossScale = "loss scale";
+constexpr const char* kRewiring = "rewirings so far";
 
 // Numbers separated by blanks, written so that they come back to the bit.
 class ProgressText {
@@ -105,6 +106,20 @@ bool ParseLossScale(const std::string& from, int64_t steps,
   text.Get(&state->without_loss);
   return text.all_read() && state->scale > 0 && state->clean >= 0 &&
          state->skipped >= 0 && state->skipped <= steps;
+}
+
+std::string FormatRewiring(const RewiringState& state) {
+  ProgressText text;
+  text.Put(state.threshold);
+  text.Put(state.rewirings);
+  return text.Text();
+}
+
+bool ParseRewiring(const std::string& from, RewiringState* state) {
+  ProgressText text(from);
+  text.Get(&state->threshold);
+  text.Get(&state->rewirings);
+  return text.all_read() && state->threshold >= 0 && state->rewirings >= 0;
 }
 
 Status CheckSetting(const std::string& path, const SafetensorsMetadata& meta,
@@ -192,6 +207,9 @@ Status SaveCheckpoint(const FileDescriptor& folder, Session& session,
   if (progress.loss_scale.has_value()) {
     meta[kLossScale] = FormatLossScale(*progress.loss_scale);
   }
+  if (progress.rewiring.has_value()) {
+    meta[kRewiring] = FormatRewiring(*progress.rewiring);
+  }
   for (const auto& [name, value] : settings) meta[kSetting + name] = value;
   return SaveValues(folder, kCheckpointName, session,
                     TrainingState(session.plan()), meta);
@@ -206,10 +224,14 @@ Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
   Progress progress = NoProgress(MetricsOf(session.plan()).size());
   const auto scale = meta.find(kLossScale);
   if (scale != meta.end()) progress.loss_scale.emplace();
+  const auto rewiring = meta.find(kRewiring);
+  if (rewiring != meta.end()) progress.rewiring.emplace();
   if (FormatOf(meta) != kFormat || state == meta.end() ||
       !ParseProgress(state->second, &progress) ||
       (scale != meta.end() &&
-       !ParseLossScale(scale->second, progress.step, &*progress.loss_scale))) {
+       !ParseLossScale(scale->second, progress.step, &*progress.loss_scale)) ||
+      (rewiring != meta.end() &&
+       !ParseRewiring(rewiring->second, &*progress.rewiring))) {
     return Status::Failed(fmt::format(
         "{} is no training checkpoint; remove it to start anew", path));
   }

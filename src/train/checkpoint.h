@@ -18,6 +18,7 @@
 #include "thimble/session.h"
 #include "thimble/status.h"
 #include "train/loss_scale.h"
+#include "train/rewirer.h"
 
 namespace thimble::train {
 
@@ -38,6 +39,7 @@ struct Progress {
   std::vector<Metric> metrics;  // in the model's order
   // Not saved where there was none.
   std::optional<LossScaleState> loss_scale;
+  std::optional<RewiringState> rewiring;  // the same
 };
 
 // Name and value of everything that decides bits: model, data, seed, rates, …

@@ -153,6 +153,24 @@ void Log::Step(const StepEvent& event) {
   WriteLine(line_);
 }
 
+void Log::Reserve(size_t count) {
+  constexpr size_t kLine = 400, kNumber = 21;
+  line_.reserve(kLine + kNumber * count);
+}
+
+void Log::Rewiring(const RewireResult& done, int64_t step, size_t count,
+                   FunctionRef<int64_t(size_t)> kept) {
+  line_.clear();
+  AppendAll(&line_, "{\"event\":\"rewire\",\"step\":"sv, step, ",\"pruned\":"sv,
+            done.pruned, ",\"regrown\":"sv, done.regrown, ",\"threshold\":"sv,
+            static_cast<double>(done.threshold), ",\"kept\":["sv);
+  for (size_t m = 0; m < count; ++m) {
+    AppendAll(&line_, m == 0 ? ""sv : ","sv, kept(m));
+  }
+  line_ += "]}\n";
+  WriteLine(line_);
+}
+
 void Log::Epoch(const EpochEvent& event) {
   std::string line;
   AppendAll(&line, "{\"event\":\"epoch\",\"epoch\":"sv, event.epoch,
@@ -199,6 +217,9 @@ std::string SummaryJson(const TrainSummary& summary) {
   AppendAll(&line, ",\"final_train_loss\":"sv, summary.final_train_loss,
             ",\"steps\":"sv, summary.steps);
   if (summary.skipped > 0) AppendAll(&line, ",\"skipped\":"sv, summary.skipped);
+  if (summary.rewirings > 0) {
+    AppendAll(&line, ",\"rewirings\":"sv, summary.rewirings);
+  }
   AppendAll(&line, ",\"stopped\":"sv, summary.stopped ? "true"sv : "false"sv,
             ",\"weights_sha256\":\""sv, summary.weights_sha256, "\"}"sv);
   return line;

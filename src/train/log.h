@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/files.h"
+#include "base/function_ref.h"
 #include "thimble/batches.h"
 #include "thimble/status.h"
 #include "thimble/trainer.h"
@@ -32,6 +33,11 @@ class Log {
   // A run that goes on after `step` steps.
   void Resume(int64_t step);
   void Step(const StepEvent& event);
+  // kept(m): blocks that sparse weight m of `count` keeps now.
+  void Rewiring(const RewireResult& done, int64_t step, size_t count,
+                FunctionRef<int64_t(size_t)> kept);
+  // So that lines with a number for each of `count` weights allocate nothing.
+  void Reserve(size_t count);
   void Epoch(const EpochEvent& event);
   void Summary(const TrainSummary& summary);
 

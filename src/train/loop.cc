@@ -61,8 +61,13 @@ Status Loop::Step(int64_t epoch) {
   with_.session.BeginStep(static_cast<float>(done.rate),
                           static_cast<float>(RateOf(now_.step + 1)));
   TH_ASSIGN_OR_RETURN(done.loss, Differentiate(size));
+  if (now_.rewiring.has_value()) {
+    const auto due = with_.rewirer.Due(now_.step, length_, *now_.rewiring);
+    if (due.has_value()) with_.session.RewireAtUpdate(*due);
+  }
   TH_RETURN_IF_ERROR(Update(done.loss, &done));
   ++now_.step;
+  Rewired();
   for (size_t i = 0; i < step_metrics_.size(); ++i) {
     now_.metrics[i].epoch_sum += step_metrics_[i];
   }
@@ -70,6 +75,13 @@ Status Loop::Step(int64_t epoch) {
   now_.epoch_count += count;
   with_.reporter.Step(done, now_.step, count);
   return Status::Ok();
+}
+
+void Loop::Rewired() {
+  const std::optional<RewireResult>& done = with_.session.rewired();
+  if (!done.has_value()) return;
+  with_.rewirer.Done(*done, &*now_.rewiring);
+  with_.reporter.Rewired(*done, now_.step, with_.session);
 }
 
 Status Loop::Update(double loss, Reporter::StepDone* done) {

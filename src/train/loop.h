@@ -19,6 +19,7 @@
 #include "train/learning_rate.h"
 #include "train/loss_scale.h"
 #include "train/reporting.h"
+#include "train/rewirer.h"
 #include "train/run_length.h"
 #include "train/saving.h"
 
@@ -31,6 +32,7 @@ class Loop {
     const TrainOptions& options;
     const Schedule& schedule;
     const LossScaler& scaler;
+    const Rewirer& rewirer;
     BatchSource& source;
     Session& session;
     Saver& saver;
@@ -51,6 +53,8 @@ class Loop {
   double RateOf(int64_t step) const;
   // The end of a step: its update, and what became of it.
   Status Update(double loss, Reporter::StepDone* done);
+  // Behind the update, where it was due.
+  void Rewired();
   // Forward and backward of all microbatches of a step. Gives the mean loss,
   // and leaves the metrics' sums in step_metrics_. With loss scaling the loss
   // may be infinite or no number, else that is an error.

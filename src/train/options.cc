@@ -7,6 +7,7 @@
 #include "thimble/trainer.h"
 #include "train/learning_rate.h"
 #include "train/loss_scale.h"
+#include "train/rewirer.h"
 
 namespace thimble {
 
@@ -37,6 +38,7 @@ Status CheckTrainOptions(const TrainOptions& options) {
     return Status::Usage("the warm-up cannot be shorter than 0 steps");
   }
   TH_RETURN_IF_ERROR(train::Schedule::Parse(options.schedule).status());
+  TH_RETURN_IF_ERROR(train::Rewirer::Check(options.rewiring));
   // The default rule alone depends on the precision.
   return train::LossScaler::Parse(options.loss_scale, {}).status();
 }

@@ -28,13 +28,20 @@ Reporter::Reporter(const Plan& plan, RunLength length, TrainObserver* observer)
 Status Reporter::Start(const TrainOptions& options, const BatchSource& source) {
   TH_ASSIGN_OR_RETURN(log_, Log::Open(options.log_path, /*append=*/false));
   log_.Start(PlanJson(plan_, std::nullopt), source.LogFacts(), options.seed);
+  ReserveLine();
   return Status::Ok();
 }
 
 Status Reporter::GoOn(const TrainOptions& options, int64_t step) {
   TH_ASSIGN_OR_RETURN(log_, Log::Open(options.log_path, /*append=*/true));
   log_.Resume(step);
+  ReserveLine();
   return Status::Ok();
+}
+
+// A rewiring's line has a number for each sparse weight.
+void Reporter::ReserveLine() {
+  if (plan_.sparse().has_value()) log_.Reserve(plan_.sparse()->layout.size());
 }
 
 double Reporter::SecondsOfEpoch() const {
@@ -66,6 +73,14 @@ void Reporter::Step(const StepDone& done, int64_t step, int64_t rows) {
                         .seconds_left = static_cast<double>(left) / speed};
   log_.Step(event);
   if (observer_ != nullptr) observer_->OnStep(event);
+}
+
+void Reporter::Rewired(const RewireResult& done, int64_t step,
+                       Session& session) {
+  const SparsePool& pool = *plan_.sparse();
+  const std::byte* index = session.Bytes(pool.index).data();
+  log_.Rewiring(done, step, pool.layout.size(),
+                [&](size_t m) { return pool.layout.Of(index, m).kept; });
 }
 
 void Reporter::EndSteps() {
@@ -108,6 +123,9 @@ TrainSummary Reporter::Finish(TrainSummary summary, const Progress& progress) {
   summary.steps = progress.step;
   if (progress.loss_scale.has_value()) {
     summary.skipped = progress.loss_scale->skipped;
+  }
+  if (progress.rewiring.has_value()) {
+    summary.rewirings = progress.rewiring->rewirings;
   }
   summary.metrics.reserve(metrics_.size());
   for (size_t i = 0; i < metrics_.size(); ++i) {

@@ -41,6 +41,8 @@ class Reporter {
   };
   // A step of `rows` rows is done, the run's `step`-th, from 1.
   void Step(const StepDone& done, int64_t step, int64_t rows);
+  // Behind step `step`, sparse weights were rewired.
+  void Rewired(const RewireResult& done, int64_t step, Session& session);
   // The steps of an epoch have ended; its test may follow.
   void EndSteps();
   // What to tell of an epoch, whose test has just ended; one without metrics
@@ -56,6 +58,7 @@ class Reporter {
  private:
   using Clock = std::chrono::steady_clock;
   double SecondsOfEpoch() const;
+  void ReserveLine();
 
   const Plan& plan_;
   std::vector<MetricName> metrics_;

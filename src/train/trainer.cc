@@ -14,6 +14,7 @@
 #include "train/loop.h"
 #include "train/loss_scale.h"
 #include "train/reporting.h"
+#include "train/rewirer.h"
 #include "train/saving.h"
 #include "train/weights.h"
 
@@ -33,11 +34,13 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
                            BatchSource& source, const TrainOptions& options,
                            const train::Schedule& schedule,
                            const train::LossScaler& scaler,
+                           const train::Rewirer& rewirer,
                            TrainObserver* observer) {
   const train::RunLength length = LengthOf(options, source);
   train::Settings settings;
   if (saver.has_folder()) {
     TH_ASSIGN_OR_RETURN(settings, source.Settings());
+    settings.merge(rewirer.Settings());
   }
   TrainSummary summary;
   summary.arena_bytes = plan.arena_bytes();
@@ -63,11 +66,12 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
   } else {
     session->Initialize(options.seed);
     if (scaler.is_on()) progress.loss_scale = scaler.Begin();
+    if (rewirer.is_on()) progress.rewiring = rewirer.Begin();
     TH_RETURN_IF_ERROR(reporter.Start(options, source));
   }
   train::Loop loop(
-      {options, schedule, scaler, source, *session, saver, reporter}, length,
-      progress);
+      {options, schedule, scaler, rewirer, source, *session, saver, reporter},
+      length, progress);
   TH_RETURN_IF_ERROR(loop.Run());
   TH_RETURN_IF_ERROR(saver.Finish(*session, progress));
   summary.stopped = loop.Stopped();
@@ -96,9 +100,11 @@ Result<TrainSummary> Train(const Plan& plan, BatchSource& source,
   TH_ASSIGN_OR_RETURN(
       const train::LossScaler scaler,
       train::LossScaler::Parse(options.loss_scale, plan.options().precision));
+  TH_ASSIGN_OR_RETURN(const train::Rewirer rewirer,
+                      train::Rewirer::Make(options.rewiring, plan));
   TH_ASSIGN_OR_RETURN(train::Saver saver, train::Saver::Open(options));
   return RunIn(std::move(saver), plan, source, options, schedule, scaler,
-               observer);
+               rewirer, observer);
 }
 
 }  // namespace thimble
