@@ -125,7 +125,8 @@ HWY_INLINE void LoadStripChannel(const sparse::StripTile& tile,
     LoadHalves<kPrologue, false>(input, c, plane, height, width, 2 * first,
                                  rows, pitch, to, nullptr);
   } else {
-    const int64_t odd = (rows + 1) * pitch, even = rows * pitch;
+    const int64_t odd = (tile.stored_rows() + 1) * pitch;
+    const int64_t even = tile.stored_rows() * pitch;
     LoadHalves<kPrologue, true>(input, c, plane, height, width, 2 * first - 1,
                                 rows + 1, pitch, to + odd, to);
     LoadHalves<kPrologue, true>(input, c, plane, height, width, 2 * first, rows,
@@ -138,7 +139,7 @@ void LoadStrips(const sparse::StripTile& tile, const Conv2dInput& input,
                 const StripPlace& place, float* to) {
   const conv::GroupedPass& g = tile.grouped;
   const int64_t channel_floats = tile.channel_floats();
-  if (place.images < tile.pair) {
+  if (place.images % tile.pair != 0) {
     for (int64_t i = 0; i < place.channels * channel_floats; ++i) to[i] = 0.0f;
   }
   const int64_t plane = g.src_height * g.src_width;
@@ -151,7 +152,8 @@ void LoadStrips(const sparse::StripTile& tile, const Conv2dInput& input,
         const T* from = data + ((place.image + p) * g.channels + c) * plane;
         LoadStripChannel<decltype(prologue)::value>(
             tile, input, c, from, place.first_row,
-            to + i * channel_floats + p * g.width);
+            to + i * channel_floats + p / tile.pair * tile.set_floats() +
+                p % tile.pair * g.width);
       }
     }
   });
