@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/dot/direct_planes.h"  // of source-inl.h
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/flush.h"
 

@@ -178,20 +178,13 @@ inline void SetTile(int64_t height, SparsePass& pass) {
   }
 }
 
-// The line at which the position's row plus `at` begins.
-inline int64_t LineAt(const SparsePass& pass, int64_t at) {
-  for (int64_t l = 0; l < pass.tile.lines; ++l) {
-    if (pass.tile.row_of[l] == at) return l;
-  }
-  return 0;
-}
-
 inline void SetTaps(SparsePass& pass) {
   const Conv2dShape& s = pass.shape;
   pass.behind_moves = pass.step == 1;
   if (pass.tile.planes == 2) {
     pass.slot_plane[kSlotBefore] = pass.slot_plane[kSlotBehind] = 1;
   }
+  const int64_t* rows = pass.tile.row_of;
   for (int64_t t = 0; t < pass.tap_count(); ++t) {
     const SparseReach h = ReachOf(pass, s.kernel_h, t / s.kernel_w);
     const SparseReach w = ReachOf(pass, s.kernel_w, t % s.kernel_w);
@@ -199,7 +192,8 @@ inline void SetTaps(SparsePass& pass) {
         w.at < 0 ? kSlotBefore : (w.at > 0 ? kSlotBehind : kSlotHere);
     pass.taps[t] = {
         static_cast<int32_t>((2 * h.phase + w.phase) * kSlots + slot),
-        static_cast<int32_t>(LineAt(pass, h.at))};
+        static_cast<int32_t>(std::find(rows, rows + pass.tile.lines, h.at) -
+                             rows)};
   }
 }
 

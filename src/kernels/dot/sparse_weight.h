@@ -100,22 +100,24 @@ struct SparseWeightScratch {
     ordered = reinterpret_cast<float*>(tile);
     grad = take(pass.grad_bytes());
     columns = reinterpret_cast<uint16_t*>(take(pass.column_bytes()));
-    places = columns + pass.tiles.row_columns();
+    row_places = columns + pass.tiles.row_columns();
     lists = reinterpret_cast<uint32_t*>(take(pass.list_bytes()));
     starts = reinterpret_cast<uint32_t*>(take(pass.start_bytes()));
-    records = reinterpret_cast<uint32_t*>(take((pass.records + 16) * 4));
+    offsets = reinterpret_cast<uint16_t*>(take((pass.records + 16) * 4));
+    places = offsets + pass.records + 16;
     sums = reinterpret_cast<float*>(take((pass.records + 16) * 4));
   }
 
   std::byte* tile;
   float* ordered;
   std::byte* grad;
-  uint16_t* columns;
-  uint16_t* places;
+  uint16_t* columns;  // of a row of the index
+  uint16_t* row_places;
   uint32_t* lists;
   uint32_t* starts;   // [output][chunk][slot]: where records begin
-  uint32_t* records;  // an offset into the tile, and a place among the sums
-  float* sums;        // of the records
+  uint16_t* offsets;  // of records, into the tile
+  uint16_t* places;   // of them, among the sums of the range
+  float* sums;        // of them
 };
 
 // Kept blocks in scratch: [begin, end) of the matrix's, of rows from `row` on,
