@@ -126,6 +126,25 @@ THIMBLE_DOT_INLINE Words ZipLines(const uint16_t* low, const uint16_t* high,
   return JoinHalves(first, LoadFirstLowHalves(high, n));
 }
 
+// Pairs of 32 elements of two lines, to 32 words.
+THIMBLE_DOT_INLINE void ZipWholeLines(const uint16_t* low, const uint16_t* high,
+                                      uint32_t* to) {
+#if THIMBLE_DOT_IS_AVX2
+  Store(JoinHalves(LoadLowHalves(low), LoadLowHalves(high)), to);
+  Store(JoinHalves(LoadLowHalves(low + kLanes), LoadLowHalves(high + kLanes)),
+        to + kLanes);
+#else
+  alignas(64) static constexpr uint16_t kOrder[32] = {
+      0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const Words order = _mm512_load_si512(kOrder);
+  const Words above = _mm512_add_epi16(order, _mm512_set1_epi16(16));
+  const Words x = LoadWords(low), y = LoadWords(high);
+  Store(_mm512_permutex2var_epi16(x, order, y), to);
+  Store(_mm512_permutex2var_epi16(x, above, y), to + kLanes);
+#endif
+}
+
 // Words of the first n of 32 elements.
 THIMBLE_DOT_INLINE Words LoadFirstPairs(const uint16_t* from, size_t n) {
   if (n >= 2 * kLanes) return LoadWords(from);
