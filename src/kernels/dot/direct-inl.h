@@ -6,6 +6,7 @@
 #include "kernels/dot/halves-inl.h"
 #include "kernels/dot/lanes-inl.h"
 #include "kernels/dot/source-inl.h"
+#include "kernels/dot/strided_rows-inl.h"
 
 THIMBLE_DOT_BEGIN
 namespace {
@@ -39,6 +40,26 @@ THIMBLE_DOT_INLINE void LoadPair(const DirectPass& pass,
     } else {
       LoadPairs<2>(list, plane, low, low_at, high, high_at, count, plane_to);
     }
+  }
+}
+
+// The same of all planes, where they are made of whole rows.
+THIMBLE_DOT_INLINE void LoadStridedPair(const DirectPass& pass,
+                                        const StridedRows& source,
+                                        const Conv2dInput& input, int64_t image,
+                                        int64_t pair, int64_t first_row,
+                                        int64_t rows, uint32_t* to) {
+  const dot::Planes& planes = pass.planes;
+  const int64_t pixels = planes.src_height * planes.src_width;
+  const bool whole = 2 * pair + 1 < pass.channels;
+  const SourceRow low(input, 2 * pair);
+  const SourceRow high(input, 2 * pair + (whole ? 1 : 0));
+  const uint16_t* low_at =
+      low.data + (image * pass.channels + 2 * pair) * pixels;
+  for (int64_t a = 0; a < planes.count_h; ++a) {
+    source.LoadPairs(a, first_row, rows + planes.halo_of(a), low, low_at, high,
+                     whole ? low_at + pixels : nullptr, planes.plane(a),
+                     to + planes.plane_at(a, 0));
   }
 }
 
@@ -156,6 +177,16 @@ void LoadDirectTile(const DirectPass& pass, const Conv2dInput& input,
                     int64_t image, int64_t images, int64_t first_row,
                     int64_t rows, uint32_t* tile) {
   const int64_t words = pass.pair_words();
+  if (StridedRows::Takes(pass.planes)) {
+    const StridedRows source(pass.planes);
+    for (int64_t i = 0; i < images; ++i) {
+      for (int64_t p = 0; p < pass.pairs(); ++p) {
+        LoadStridedPair(pass, source, input, image + i, p, first_row, rows,
+                        tile + i * pass.image_words() + p * words);
+      }
+    }
+    return;
+  }
   dot::ForPieceLists(pass.planes, first_row, rows,
                      [&](const dot::PieceList& list) {
                        for (int64_t i = 0; i < images; ++i) {
@@ -179,7 +210,11 @@ void PackDirectWeights(const DirectPass& pass, const uint16_t* weights,
     for (int64_t p = 0; p < pass.pairs(); ++p) {
       const uint16_t* low = weights + 2 * p * channel + first * taps;
       const bool whole = 2 * p + 1 < pass.channels;
-      for (int64_t i = 0; i < all * taps; i += kLanes) {
+      int64_t i = 0;
+      for (; whole && i + 2 * kLanes <= outputs * taps; i += 2 * kLanes) {
+        ZipWholeLines(low + i, low + channel + i, to + p * all * taps + i);
+      }
+      for (; i < all * taps; i += kLanes) {
         const int64_t left = HWY_MAX(outputs * taps - i, int64_t{0});
         Store(ZipLines(low + i, whole ? low + channel + i : nullptr,
                        static_cast<size_t>(left)),
@@ -200,6 +235,12 @@ void PackDirectWeights(const DirectPass& pass, const uint16_t* weights,
       }
       continue;
     }
+#if !THIMBLE_DOT_IS_AVX2
+    if (taps == NineTerms::kTerms) {
+      JoinNineTerms(from, pass.channels * taps, row, words);
+      continue;
+    }
+#endif
     if (taps <= kLanes) {
       for (int64_t p = 0; p < pass.pairs(); ++p, words += taps) {
         const int64_t left = (pass.channels - 2 * p) * taps;

@@ -18,6 +18,7 @@
 #include "kernels/conv/tile.h"
 #include "kernels/conv/weight_units.h"
 #include "kernels/dot/direct_planes.h"
+#include "kernels/dot/lines_ahead.h"
 
 namespace thimble::kernels::dot {
 
@@ -124,6 +125,20 @@ inline bool SetSteps(const conv::WeightScratch& scratch,
   }
   return true;
 }
+
+// What the next images have, and how many lines of each are asked for at a
+// time.
+struct WeightAhead {
+  LinesAhead x, grad_y;
+  int64_t lines = 0;
+
+  void Fetch() {
+    for (int64_t i = 0; i < lines; ++i) {
+      x.Fetch();
+      grad_y.Fetch();
+    }
+  }
+};
 
 // False where the stride is another one, or the scratch is not enough.
 inline bool MakeDirectWeightPass(const Conv2dShape& s,
