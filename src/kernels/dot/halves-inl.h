@@ -126,6 +126,22 @@ THIMBLE_DOT_INLINE Words ZipLines(const uint16_t* low, const uint16_t* high,
   return JoinHalves(first, LoadFirstLowHalves(high, n));
 }
 
+#if !THIMBLE_DOT_IS_AVX2
+// Pairs of 32 elements each.
+struct ZippedWords {
+  Words first, second;
+};
+THIMBLE_DOT_INLINE ZippedWords ZipWords(Words low, Words high) {
+  alignas(64) static constexpr uint16_t kOrder[32] = {
+      0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const Words order = _mm512_load_si512(kOrder);
+  const Words above = _mm512_add_epi16(order, _mm512_set1_epi16(16));
+  return {_mm512_permutex2var_epi16(low, order, high),
+          _mm512_permutex2var_epi16(low, above, high)};
+}
+#endif
+
 // Pairs of 32 elements of two lines, to 32 words.
 THIMBLE_DOT_INLINE void ZipWholeLines(const uint16_t* low, const uint16_t* high,
                                       uint32_t* to) {
@@ -134,14 +150,9 @@ THIMBLE_DOT_INLINE void ZipWholeLines(const uint16_t* low, const uint16_t* high,
   Store(JoinHalves(LoadLowHalves(low + kLanes), LoadLowHalves(high + kLanes)),
         to + kLanes);
 #else
-  alignas(64) static constexpr uint16_t kOrder[32] = {
-      0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-  const Words order = _mm512_load_si512(kOrder);
-  const Words above = _mm512_add_epi16(order, _mm512_set1_epi16(16));
-  const Words x = LoadWords(low), y = LoadWords(high);
-  Store(_mm512_permutex2var_epi16(x, order, y), to);
-  Store(_mm512_permutex2var_epi16(x, above, y), to + kLanes);
+  const ZippedWords zipped = ZipWords(LoadWords(low), LoadWords(high));
+  Store(zipped.first, to);
+  Store(zipped.second, to + kLanes);
 #endif
 }
 
