@@ -140,6 +140,29 @@ struct WeightAhead {
   }
 };
 
+// Twice the outputs of half the channels, if sums have the same order: with
+// stride 2, loading x costs more than transposing grad_y.
+inline void TakeWideBlocks(const conv::WeightScratch& scratch,
+                           DirectWeightPass& pass) {
+  DirectWeightPass wide = pass;
+  wide.block = 2 * pass.block;
+  wide.chunk = conv::CeilDiv(pass.chunk, 2);
+  // Groups of taps must not become more.
+  const auto groups = [](const DirectWeightPass& p) {
+    return conv::CeilDiv(p.chunk * p.taps(), kSumTaps);
+  };
+  if (2 * groups(wide) > groups(pass)) return;
+  if (pass.planes.step == 1 || pass.shape.out_channels % wide.block != 0 ||
+      !SetSteps(scratch, wide)) {
+    return;
+  }
+  if (wide.images != pass.images ||
+      wide.planes.block_rows != pass.planes.block_rows) {
+    return;
+  }
+  pass = wide;
+}
+
 // False where the stride is another one, or the scratch is not enough.
 inline bool MakeDirectWeightPass(const Conv2dShape& s,
                                  const conv::WeightScratch& scratch,
@@ -161,7 +184,9 @@ inline bool MakeDirectWeightPass(const Conv2dShape& s,
       best = pass;
     }
   }
-  return least != 0;
+  if (least == 0) return false;
+  TakeWideBlocks(scratch, best);
+  return true;
 }
 
 // The gradient of the weights, if x and grad_y are bf16, grad_w is bf16, f32 or
