@@ -78,7 +78,7 @@ std::vector<int64_t> Growth(const RewireOptions& options,
   const auto below = [&](uint64_t n) { return random.Bits(draw++) * n >> 32; };
   const int64_t all = std::reduce(survivors.begin(), survivors.end());
   int64_t left = std::reduce(pruned.begin(), pruned.end());
-  std::vector<int64_t> grown(room.size());
+  std::vector<int64_t> grown(room.size()), wanted(room.size());
   const auto place = [&](size_t m, int64_t n) {
     n = std::clamp<int64_t>(n, 0, std::min(left, room[m]));
     grown[m] += n;
@@ -87,10 +87,9 @@ std::vector<int64_t> Growth(const RewireOptions& options,
   };
   while (left > 0) {
     const int64_t before = left;
-    std::vector<int64_t> wanted;
-    for (const int64_t s : survivors) {
-      wanted.push_back(static_cast<int64_t>(std::nearbyint(
-          static_cast<double>(s * left) / static_cast<double>(all))));
+    for (size_t m = 0; m < room.size(); ++m) {
+      wanted[m] = static_cast<int64_t>(std::nearbyint(
+          static_cast<double>(survivors[m] * left) / static_cast<double>(all)));
     }
     const int64_t sum = std::reduce(wanted.begin(), wanted.end());
     if (sum != left) wanted[below(wanted.size())] += left - sum;
@@ -129,7 +128,8 @@ float NaiveMagnitude(DType dtype, std::span<const std::byte> block) {
     }
     sum += std::abs(value);
   }
-  return sum / static_cast<float>(block.size() / size);
+  const size_t values = block.size() / size;
+  return sum / static_cast<float>(values);
 }
 
 std::vector<std::byte> NaivePool::Stored(size_t t) const {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -27,7 +28,7 @@ constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
 // A pool with its index and some states, each between guard bytes.
 class TestPool {
  public:
-  TestPool(const PoolLayout& layout, std::vector<DType> dtypes)
+  TestPool(const PoolLayout& layout, const std::vector<DType>& dtypes)
       : layout_(layout),
         index_(layout.index_bytes()),
         scratch_(RewireScratchBytes(layout)) {
@@ -224,7 +225,7 @@ void ExpectAsNaive(const Case& c, std::mt19937& random) {
 
 TEST(Rewire, IsWhatItsDefinitionSays) {
   std::mt19937 random(1);
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 200; ++i) {
     SCOPED_TRACE(i);
     ExpectAsNaive(RandomCase(random), random);
     if (HasFailure()) return;
@@ -292,7 +293,7 @@ TEST(Rewire, GrowsEveryFreePositionEquallyOften) {
   }
   const double error = std::sqrt(kTrials * 0.25);
   for (size_t p = 0; p < 20; ++p) {
-    EXPECT_NEAR(times[p], kTrials / 2, 4 * error) << p;
+    EXPECT_NEAR(times[p], kTrials * 0.5, 4 * error) << p;
   }
   for (size_t p = 20; p < 40; ++p) EXPECT_EQ(times[p], p % 2 ? 0 : kTrials);
 }
@@ -306,7 +307,7 @@ TEST(Rewire, ScratchIsABitForEachBlockOfTheLargestMatrix) {
   }
   const PoolLayout layout(matrices, {}, 435'000, IndexCodec::kPacked);
   EXPECT_LE(RewireScratchBytes(layout),
-            size_t{128 * 1152} / 8 + 2 * 1152 + 24 * 80);
+            size_t{128} * 1152 / 8 + size_t{2} * 1152 + size_t{24} * 80);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -54,13 +55,10 @@ class PositionNumbers {
 
  private:
   void Make(uint64_t sweep, uint8_t* bytes) const {
-    for (uint32_t b = 0; b < 4; ++b) {
-      for (const uint32_t word :
-           leading_.Block(static_cast<uint32_t>(4 * sweep + b))) {
-        for (int i = 0; i < 4; ++i) {
-          *bytes++ = static_cast<uint8_t>(word >> (8 * i));
-        }
-      }
+    for (uint32_t b = 0; b < 4; ++b, bytes += sizeof(PhiloxBlock)) {
+      const PhiloxBlock block =
+          leading_.Block(static_cast<uint32_t>(4 * sweep + b));
+      std::memcpy(bytes, block.data(), sizeof(block));
     }
   }
 
@@ -110,11 +108,21 @@ class Selection {
   }
 
  private:
-  static uint64_t NotAbove(uint64_t most, const uint8_t* leading) {
+  // Which of 64 bytes are at most `most`: a larger one plus 255 - most has a
+  // carry. Eight bytes at a time, seven bits of them and then the eighth.
+  static uint64_t NotAbove(uint64_t most, const uint8_t* bytes) {
     if (most >= 255) return ~uint64_t{0};
+    constexpr uint64_t kEach = 0x0101010101010101;
+    const uint64_t add = (255 - most) * kEach;
     uint64_t bits = 0;
-    for (int i = 0; i < kSweep; ++i) {
-      bits |= uint64_t{leading[i] <= most} << i;
+    for (int i = 0; i < kSweep; i += 8) {
+      uint64_t x = 0;
+      std::memcpy(&x, bytes + i, 8);
+      const uint64_t sum = (x & 0x7F * kEach) + (add & 0x7F * kEach);
+      const uint64_t carry = (x & add) | ((x | add) & sum);
+      // The product moves the lowest bit of byte j to bit 56 + j.
+      const uint64_t within = ~carry >> 7 & kEach;
+      bits |= (within * 0x0102040810204080) >> 56 << i;
     }
     return bits;
   }
