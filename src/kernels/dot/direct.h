@@ -50,10 +50,11 @@ struct DirectPass {
 
   int64_t taps() const { return shape.kernel_h * shape.kernel_w; }
   // Whether a vector of either column phase is one row of plain results, or two
-  // of 16.
+  // of 16. Phases without taps, which kernels of 1x1 have, are not worth it.
   bool JoinsPhases() const {
-    return plain && phases == 2 && out_width == 2 * planes.cols &&
-           out_height == 2 * planes.rows &&
+    return plain && phases == 2 &&
+           std::min(shape.kernel_h, shape.kernel_w) > 1 &&
+           out_width == 2 * planes.cols && out_height == 2 * planes.rows &&
            (planes.cols % kVector == 0 || planes.cols == kVector / 2);
   }
   int64_t pairs() const { return conv::CeilDiv(channels, 2); }

@@ -74,6 +74,8 @@ WeightAhead NextOf(const WeightCall& call, const conv::WeightUnit& unit,
   WeightAhead ahead;
   // One at a time lies in one piece.
   if (image >= call.images || pass.planes.blocks() > 1) return ahead;
+  // Sums of kernels of 1x1 are too short to wait for it.
+  if (pass.taps() == 1) return ahead;
   const int64_t pixels = s.in_height * s.in_width;
   const int64_t positions = pass.planes.rows * pass.planes.cols;
   ahead.x = {call.x.x.halves(DType::kBF16) +

@@ -41,9 +41,10 @@ class StridedRows {
 // has `rows` rows of positions.
 class StridedRows {
  public:
+  // A single kernel column, which has nothing to share, is faster as it is.
   static bool Takes(const dot::Planes& planes) {
     return planes.step == 2 && planes.src_width == 2 * planes.cols &&
-           (planes.cols == 8 || planes.cols == 16) &&
+           (planes.cols == 8 || planes.cols == 16) && planes.count_w > 1 &&
            planes.count_w <= kMostColumns;
   }
 
