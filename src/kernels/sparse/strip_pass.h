@@ -10,7 +10,11 @@
 // phase. Rows above and below the image are in the tile, as zeros, so that all
 // positions have the same entries. A strip is as many rows as fill the
 // registers with one output's sums; the tile, of a chunk of channels, is to
-// stay in the L1 cache while all rows' entries pass over it.
+// stay close to the L1 cache while all rows' entries pass over it.
+//
+// With 16 lanes, two images of rows of 8 lie side by side; where they have
+// eight rows, another two lie below them, a row apart, so that a strip is 16
+// vectors.
 #pragma once
 
 #include <algorithm>
