@@ -277,8 +277,7 @@ int64_t UnpackPlaces(const SparseWeightPass& pass, const Pattern& pattern,
 void AddSparseWeights(const SparseWeightPass& pass,
                       const dot::SparseSegments& segments,
                       const uint16_t* grad_y, int64_t output, int64_t i,
-                      int64_t k, int64_t height,
-                      const SparseWeightScratch& scratch) {
+                      int64_t k, const SparseWeightScratch& scratch) {
   const SparsePass& tiles = pass.tiles;
   const uint32_t* starts = scratch.starts + i * pass.lists() + k * dot::kSlots;
   if (starts[0] == starts[dot::kSlots]) return;
@@ -292,10 +291,10 @@ void AddSparseWeights(const SparseWeightPass& pass,
                     segments.row[g] * tiles.cols
               : kZeroRow;
   }
-  for (int64_t r = 0; r < height; ++r) {
+  for (int64_t r = 0; r < segments.height; ++r) {
     Store(LoadLine(source, tiles.cols, r), scratch.grad + r * dot::kLineBytes);
   }
-  if (height == 8) {
+  if (segments.height == 8) {
     AddLists<8>(tiles, scratch, starts);
   } else {
     AddLists<4>(tiles, scratch, starts);

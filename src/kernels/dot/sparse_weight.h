@@ -9,9 +9,7 @@
 // rows of positions are summed up in one chain, then the sixteen lanes as
 //     q[k] = (l[4k] + l[4k+2]) + (l[4k+1] + l[4k+3]),
 //     (q[0] + q[1]) + (q[2] + q[3]);
-// tiles are added in the order of images. The last tile may be one of half the
-// height and twice the segments, where there is not enough left for a whole
-// one.
+// tiles are added in the order of images.
 //
 // A thread works on a range of kept blocks, as many at a time as fit into its
 // scratch, and passes over all tiles for them. Ranges are whole pieces
