@@ -35,9 +35,9 @@ inline constexpr int64_t kSparseBytes = int64_t{112} * 1024;
 inline constexpr int64_t kSparseTileBytes = int64_t{48} * 1024;
 // Outputs whose pairs are in scratch at most.
 inline constexpr int64_t kSparseOutputs = 64;
+inline constexpr int64_t kChunkedOutputs = 32;  // of one phase, with chunks
 // Outputs whose sums are there at once, before they are written.
 inline constexpr int64_t kSumOutputs = 4;
-inline constexpr int64_t kChunkedOutputs = 32;  // with sums of chunks
 
 struct SparsePass {
   Conv2dShape shape;
@@ -76,10 +76,12 @@ struct SparsePass {
     return tile.bytes(chunk) + tile.height * kLineBytes;
   }
   int64_t row_columns() const {
-    const int64_t inputs = forward ? channels : outputs;
+    const int64_t inputs = forward ? channels : block;
     return conv::RoundUp(inputs * tap_count() + 32, 32);
   }
-  int64_t column_bytes() const { return row_columns() * 2 * 2; }
+  int64_t column_bytes() const {
+    return row_columns() * (shape.blocks->values() == 1 ? 2 : 4);
+  }
   int64_t list_records() const { return conv::RoundUp(chunk * 3 + 32, 16); }
   int64_t list_bytes() const {
     return forward ? kSlots * list_records() * 4 : 0;
@@ -185,11 +187,14 @@ inline bool SetSparseBlocks(SparsePass& pass) {
   const int64_t unit = pass.forward ? inputs : pass.shape.blocks->outputs;
   const int64_t chunks = conv::CeilDiv(pass.channels, most);
   pass.chunk = conv::RoundUp(conv::CeilDiv(pass.channels, chunks), unit);
-  pass.block = std::min(pass.outputs,
-                        pass.chunks() == 1 ? kSparseOutputs : kChunkedOutputs);
+  pass.block = std::min(pass.outputs, pass.chunks() == 1
+                                          ? kSparseOutputs
+                                          : kChunkedOutputs / pass.phases);
   const int64_t left = kSparseBytes - pass.fixed_bytes();
   pass.records = left / 4 - 16;
-  return pass.records >= pass.output_records();
+  const int64_t together = pass.forward ? 1 : inputs;
+  return pass.block >= together &&
+         pass.records >= pass.output_records() * together;
 }
 
 // False where there is no such way.

@@ -48,7 +48,7 @@ struct SparseWeightPass {
   // with their places; lists of it; where lists begin; records; sums.
   int64_t tile_bytes() const { return tiles.tile_bytes() + kLineBytes; }
   int64_t grad_bytes() const { return tiles.tile.height * kLineBytes; }
-  int64_t column_bytes() const { return tiles.column_bytes(); }
+  int64_t column_bytes() const { return tiles.row_columns() * 4; }
   int64_t list_bytes() const { return tiles.list_bytes(); }
   int64_t start_bytes() const {
     return conv::RoundUp((kSparseRows * lists() + 1) * 4, kLineBytes);
