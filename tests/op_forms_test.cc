@@ -103,9 +103,26 @@ class OpFormsTest : public ::testing::Test {
         ASSERT_TRUE(plan.ok()) << plan.status().message();
         Collect(plan->graph(), forms_);
       }
+      CollectRewiring(net.model);
     });
   }
   static void TearDownTestSuite() { forms_.clear(); }
+
+  // Of a model whose weights can all be sparse. Its other ops are the same.
+  static void CollectRewiring(const Model& model) {
+    const auto plan =
+        MakePlan(model, {.sparse = {.nonzero = 0.5, .weights = {"*"}}});
+    if (!plan.ok()) return;
+    const auto text = [](const OpDef& def) {
+      return std::string(def.name()) + " (" + def.Attributes() + ")";
+    };
+    const Graph& graph = plan->graph();
+    for (const Op& op : graph.ops()) {
+      if (op.def->name() != "rewire") continue;
+      forms_[text(*op.def)] = {op.def, graph.InputSpecs(op),
+                               graph.OutputSpecs(op)};
+    }
+  }
 
   static inline OpForms forms_;
 };

@@ -34,6 +34,17 @@ std::string AttributeText(const Storage& storage) {
   return text;
 }
 
+std::string AttributeText(const PoolLayout& layout) {
+  std::string text = fmt::format("{} blocks of {} by {}, {}, of", layout.kept(),
+                                 layout.block().outputs, layout.block().inputs,
+                                 IndexCodecName(layout.codec()));
+  for (size_t m = 0; m < layout.size(); ++m) {
+    text += fmt::format(" {} x {}", layout.matrix(m).rows,
+                        layout.matrix(m).columns);
+  }
+  return text;
+}
+
 std::string AttributeText(Rounding rounding) { return RoundingName(rounding); }
 
 std::string AttributeText(AxisId axis) {

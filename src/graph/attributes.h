@@ -13,6 +13,7 @@
 #include "thimble/graph.h"
 #include "thimble/rounding.h"
 #include "thimble/shape.h"
+#include "thimble/sparsity.h"
 
 namespace thimble {
 
@@ -22,6 +23,7 @@ std::string AttributeText(float value);
 std::string AttributeText(const std::vector<float>& values);
 std::string AttributeText(const Shape& shape);
 std::string AttributeText(const Storage& storage);
+std::string AttributeText(const PoolLayout& layout);
 std::string AttributeText(Rounding rounding);
 std::string AttributeText(AxisId axis);
 std::string AttributeText(const ValueSpec& spec);

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "base/check.h"
-#include "graph/attributes.h"
 #include "kernels/rewire/rewire.h"
 #include "ops/bound_op.h"
 #include "ops/storage.h"
@@ -17,20 +16,6 @@ namespace {
 constexpr size_t kMostStates = 4;
 
 }  // namespace
-
-std::string Rewire::Attributes() const {
-  const WeightBlock& block = layout_.block();
-  std::string text =
-      fmt::format("{} in {}, ",
-                  ListAttributes("kept", layout_.kept(), "block outputs",
-                                 block.outputs, "block inputs", block.inputs),
-                  IndexCodecName(layout_.codec()));
-  for (size_t m = 0; m < layout_.size(); ++m) {
-    text += fmt::format(", {} by {}", layout_.matrix(m).rows,
-                        layout_.matrix(m).columns);
-  }
-  return text;
-}
 
 Result<std::vector<ValueSpec>> Rewire::Infer(
     std::span<const ValueSpec> inputs) const {

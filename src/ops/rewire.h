@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "graph/attributes.h"
 #include "graph/op.h"
 #include "thimble/sparsity.h"
 
@@ -21,7 +22,9 @@ class Rewire final : public OpDef {
   explicit Rewire(PoolLayout layout) : layout_(std::move(layout)) {}
 
   std::string_view name() const override { return "rewire"; }
-  std::string Attributes() const override;
+  std::string Attributes() const override {
+    return ListAttributes("layout", layout_);
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;

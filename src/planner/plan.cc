@@ -45,9 +45,11 @@ const Op& Plan::peak_op() const {
 }
 
 int64_t Plan::ParameterCount() const {
-  int64_t count = 0;
-  for (const ParameterState& p : parts_.parameters) {
-    count += parts_.graph.value(p.parameter).spec.shape.elements();
+  int64_t count = parts_.graph.ParameterCount();
+  if (!parts_.sparse.has_value()) return count;
+  // They hold what their members are.
+  for (ValueId v : {parts_.sparse->index, parts_.sparse->parameters}) {
+    count -= parts_.graph.value(v).spec.shape.elements();
   }
   return count;
 }

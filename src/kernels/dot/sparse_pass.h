@@ -31,7 +31,7 @@ namespace thimble::kernels::dot {
 
 // A thread's scratch; of it, a tile in the second-level cache that the first
 // one mostly holds.
-inline constexpr int64_t kSparseBytes = int64_t{112} * 1024;
+inline constexpr int64_t kSparseBytes = int64_t{102} * 1024;
 inline constexpr int64_t kSparseTileBytes = int64_t{48} * 1024;
 // Outputs whose pairs are in scratch at most.
 inline constexpr int64_t kSparseOutputs = 64;
