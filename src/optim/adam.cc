@@ -18,7 +18,7 @@ namespace optim {
 namespace {
 
 // bf16 has the range of f32, and its moments need no scale.
-bool NeedsScale(const Storage& storage) { return storage == DType::kF16; }
+bool NeedsScale(const Storage& storage) { return storage.dtype == DType::kF16; }
 
 Status CheckShare(const char* name, double share) {
   if (share >= 0.0 && share < 1.0) return Status::Ok();

@@ -43,6 +43,17 @@ TEST(Adam, TakesWhatItsOwnStateIs) {
   }
 }
 
+TEST(Adam, ScalesMomentsOfSparseWeightsToo) {
+  ValueSpec w{{4, 3}, DType::kF16};
+  w.storage.sparsity = Sparsity{.kept = 5, .block = {}, .member = 0};
+  std::vector<ValueSpec> specs = {w, w};
+  for (const auto& kept : Adam()->StateOf(w)) specs.push_back(kept.spec);
+  ASSERT_EQ(specs.size(), 6u);
+  EXPECT_EQ(specs[2].storage.sparsity, w.storage.sparsity);
+  EXPECT_FALSE(specs[4].storage.sparsity.has_value());
+  EXPECT_TRUE(AddAdamUpdate(specs).ok());
+}
+
 TEST(Adam, RefusesOtherStoragesAndShapes) {
   const ValueSpec w{{4, 3}, DType::kF32}, half{{4, 3}, DType::kF16};
   const ValueSpec scale{{1}, DType::kF32};

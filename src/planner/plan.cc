@@ -75,11 +75,24 @@ const Buffer& Plan::BufferOf(ValueId v) const {
 size_t BesideArenaBytes(const Plan& plan) {
   // Of the program's code and constants, some 4 MB, training is the first to
   // touch about 0.8 MB. Saving, the log and the C library take less than 0.1.
-  constexpr size_t kAnyPlan = 900'000;
+  constexpr size_t kAnyPlan = 920'000;
   constexpr size_t kThread = 16 << 10;      // of its stack, and its own data
   constexpr size_t kOp = sizeof(uint32_t);  // runtime/executor.h
-  return kAnyPlan + kThread * static_cast<size_t>(plan.options().threads) +
-         kOp * plan.schedule().size();
+  size_t bytes = kAnyPlan +
+                 kThread * static_cast<size_t>(plan.options().threads) +
+                 kOp * plan.schedule().size();
+  // Kernels of their own.
+  constexpr size_t kBF16 = 200'000, kSparse = 160'000;
+  constexpr size_t kMember = 320;  // its name, in the texts of what is saved
+  const Precision& precision = plan.options().precision;
+  if (precision.parameters == DType::kBF16 ||
+      precision.activations == DType::kBF16) {
+    bytes += kBF16;
+  }
+  if (plan.sparse().has_value()) {
+    bytes += kSparse + kMember * plan.sparse()->members.size();
+  }
+  return bytes;
 }
 
 std::string Plan::Explain() const {

@@ -143,7 +143,8 @@ Status CheckSetting(const std::string& path, const SafetensorsMetadata& meta,
 }
 
 // What either side has, since settings may be told where they are no default.
-// The model comes first: others, such as the learning rate, follow from it.
+// The model comes first: others, such as the learning rate, follow from it. How
+// many blocks a rewiring prunes follows from the pattern, and comes last.
 Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
                      const Settings& now) {
   Settings settings = now;
@@ -156,8 +157,11 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
   if (model != settings.end()) {
     TH_RETURN_IF_ERROR(CheckSetting(path, meta, model->first, model->second));
   }
-  for (const auto& [name, value] : settings) {
-    TH_RETURN_IF_ERROR(CheckSetting(path, meta, name, value));
+  for (const bool of_rewiring : {false, true}) {
+    for (const auto& [name, value] : settings) {
+      if (name.starts_with(Rewirer::kSettings) != of_rewiring) continue;
+      TH_RETURN_IF_ERROR(CheckSetting(path, meta, name, value));
+    }
   }
   return Status::Ok();
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "thimble/plan.h"
 #include "thimble/rewiring.h"
@@ -41,7 +42,9 @@ class Rewirer {
                                    const RewiringState& state) const;
   void Done(const RewireResult& result, RewiringState* state) const;
 
-  // Name and value of all that decides bits; nothing where it is off.
+  // Name and value of all that decides bits; nothing where it is off. Each name
+  // begins with this word.
+  static constexpr std::string_view kSettings = "rewiring";
   std::map<std::string, std::string> Settings() const;
 
  private:

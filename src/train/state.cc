@@ -56,23 +56,50 @@ bool IsFinite(Session& session, ValueId value) {
 
 }  // namespace
 
-StateValues::StateValues(const Plan& plan, Part part) {
+StateValues::StateValues(const Plan& plan, Part part)
+    : plan_(&plan), parameters_(plan.parameters().size()) {
   const auto& sparse = plan.sparse();
-  const auto add = [&](ValueId v) {
-    if (!plan.PoolOf(v).valid()) values_.push_back(v);
-  };
-  for (const ParameterState& p : plan.parameters()) add(p.parameter);
   if (sparse.has_value()) {
-    values_.push_back(sparse->index);
-    values_.push_back(sparse->parameters);
+    parameters_ -= sparse->members.size();
+    pools_ = 2;
   }
-  for (ValueId v : plan.statistics()) values_.push_back(v);
   if (part == Part::kModel) return;
   for (const ParameterState& p : plan.parameters()) {
-    for (ValueId v : p.state) add(v);
+    for (ValueId v : p.state) state_ += plan.PoolOf(v).valid() ? 0 : 1;
   }
-  if (!sparse.has_value()) return;
-  for (ValueId v : sparse->state) values_.push_back(v);
+  if (sparse.has_value()) pool_state_ = sparse->state.size();
+}
+
+ValueId StateValues::operator[](size_t i) const {
+  const auto& sparse = plan_->sparse();
+  if (i < parameters_) {
+    if (sparse.has_value()) {
+      for (const uint32_t member : sparse->members) i += member <= i ? 1 : 0;
+    }
+    return plan_->parameters()[i].parameter;
+  }
+  i -= parameters_;
+  if (i < pools_) return i == 0 ? sparse->index : sparse->parameters;
+  i -= pools_;
+  const auto statistics = plan_->statistics();
+  if (i < statistics.size()) return statistics[i];
+  i -= statistics.size();
+  if (i < state_) return StateAt(i);
+  i -= state_;
+  TH_CHECK(i < pool_state_);
+  return sparse->state[i];
+}
+
+// Some parameters have more than others: scales of moments in 16 bits.
+ValueId StateValues::StateAt(size_t i) const {
+  for (const ParameterState& p : plan_->parameters()) {
+    for (ValueId v : p.state) {
+      if (plan_->PoolOf(v).valid()) continue;
+      if (i-- == 0) return v;
+    }
+  }
+  TH_CHECK(false);
+  return {};
 }
 
 TensorInfo TensorInfoOf(const Value& value) {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/files.h"
 #include "store/safetensors.h"
@@ -17,7 +16,8 @@
 namespace thimble::train {
 
 // The values of a plan that go to disk, in an order of the plan's: of sparse
-// weights the index and the pools, not the members.
+// weights the index and the pools, not the members. A view: there may be
+// thousands. Parameters may have different numbers of pieces of state.
 class StateValues {
  public:
   enum class Part {
@@ -26,11 +26,20 @@ class StateValues {
   };
   StateValues(const Plan& plan, Part part);
 
-  size_t size() const { return values_.size(); }
-  ValueId operator[](size_t i) const { return values_[i]; }
+  size_t size() const {
+    return parameters_ + pools_ + plan_->statistics().size() + state_ +
+           pool_state_;
+  }
+  ValueId operator[](size_t i) const;
 
  private:
-  std::vector<ValueId> values_;
+  ValueId StateAt(size_t i) const;
+
+  const Plan* plan_;
+  size_t parameters_;  // that are no members
+  size_t pools_ = 0;   // the index and the weights
+  // Pieces of optimizer state that are no members, and those of the pool.
+  size_t state_ = 0, pool_state_ = 0;
 };
 
 inline StateValues ModelState(const Plan& plan) {

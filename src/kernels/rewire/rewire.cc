@@ -82,7 +82,11 @@ void RewriteAll(const RewiredPool& pool, std::span<const MatrixChange> changes,
   }
 }
 
-void Clear(const Tensor& pool, int64_t values) {
+void Clear(const PoolLayout& layout, const Tensor& pool) {
+  int64_t values = layout.kept() * layout.block().values();
+  if (pool.is_in_blocks()) {
+    values += ConstTensor::kBlock * static_cast<int64_t>(layout.size());
+  }
   std::memset(pool.data(), 0, BytesFor(pool.dtype(), values));
   if (!pool.is_in_blocks()) return;
   const int64_t scales =
@@ -131,9 +135,7 @@ RewireResult Rewire(const PoolLayout& layout, std::byte* index,
         NextThreshold(options.threshold, result.pruned, options.target);
   }
   if (!moves_states) {
-    for (const Tensor& state : states) {
-      Clear(state, layout.kept() * layout.block().values());
-    }
+    for (const Tensor& state : states) Clear(layout, state);
   }
   return result;
 }

@@ -32,7 +32,8 @@ size_t RewireScratchBytes(const PoolLayout& layout);
 // (but for RewireResult::regrown); survivors keep their bits; how many blocks
 // are kept in all stays the same. `weights` and `states` are values of the
 // whole pool: `weights` in a float type, a state so too or in blocks of 8 bits,
-// which can be reset as a whole only. Gradients that were made before belong to
+// which can be reset as a whole only, and has room for another such block of
+// each matrix, since each begins one. Gradients that were made before belong to
 // the old pattern. REQUIRES: `index` is one of the layout; `scratch` begins at
 // a multiple of 8.
 RewireResult Rewire(const PoolLayout& layout, std::byte* index,

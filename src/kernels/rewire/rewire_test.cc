@@ -254,8 +254,8 @@ TEST(Rewire, AStateInBlocksIsResetAsAWhole) {
   WriteInitialIndex(layout, kept, 1, pool.index());
   std::mt19937 random(3);
   FillValues(random, 1, pool);
-  GuardedBuffer<uint8_t> codes(70);
-  GuardedBuffer<uint16_t> scales(2);
+  GuardedBuffer<uint8_t> codes(70 + 2 * 64);
+  GuardedBuffer<uint16_t> scales(4);
   std::ranges::fill(codes.span(), 7);
   std::ranges::fill(scales.span(), 0x3F80);
   const Tensor states[] = {{codes.data(), DType::kU8, scales.data()}};
