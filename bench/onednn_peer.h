@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// oneDNN's f32 primitives as sides of bench_kernels: made and filled before the
-// clock starts. Each throws dnnl::error, a std::exception, where oneDNN has no
-// such primitive. Where a layout can be chosen it is a peer's own matter: all
-// are timed, and the fastest one counts.
+// oneDNN's primitives, of f32 tensors where nothing else is said, as sides of
+// bench_kernels: made and filled before the clock starts. Each throws
+// dnnl::error, a std::exception, where oneDNN has no such primitive. Where a
+// layout can be chosen it is a peer's own matter: all are timed, and the
+// fastest one counts.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "kernels/cases.h"
+#include "thimble/dtype.h"
 
 namespace thimble::bench {
 
@@ -46,7 +48,9 @@ inline constexpr NamedLayout kImageLayouts[] = {
 enum class Elementwise { kRelu, kReluGrad, kAdd };
 enum class PassOf { kForward, kBackward };
 
-std::unique_ptr<Side> OneDnnMatmul(const MatmulSize& size, MatmulPass pass);
+// Of f32 or bf16.
+std::unique_ptr<Side> OneDnnMatmul(const MatmulSize& size, MatmulPass pass,
+                                   DType dtype);
 std::unique_ptr<Side> OneDnnElementwise(Elementwise what, int64_t elements);
 // Over the rows' classes.
 std::unique_ptr<Side> OneDnnSoftmax(int64_t rows, int64_t classes);

@@ -13,12 +13,14 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "thimble/dtype.h"
 
 namespace thimble::bench {
 
 // What no implementation can do without.
 struct Work {
   double flops = 0;
+  double dots = 0;   // FLOPs that dot products of bf16 can do
   double exps = 0;   // values of exp, or of a sigmoid, which is made of one
   double tanhs = 0;  // values of tanh
   double read = 0;   // bytes
@@ -58,6 +60,8 @@ struct Case {
   // What the first Run of our side must give, by the family's scalar
   // definition. Needed where there is no peer to compare with.
   std::function<std::vector<float>()> definition = nullptr;
+  // How far results may differ, relative to their root mean square.
+  double tolerance = 1e-3;
 
   // "matmul forward mlp 100x784->256"
   std::string Name() const {
@@ -85,7 +89,7 @@ std::vector<float> Rounded(const std::vector<double>& values);
 std::vector<Case> ElementwiseCases(ThreadPool* pool);
 std::vector<Case> ChannelCases(ThreadPool* pool);  // elementwise, by channels
 std::vector<Case> LstmCases(ThreadPool* pool);
-std::vector<Case> MatmulCases(ThreadPool* pool);
+std::vector<Case> MatmulCases(ThreadPool* pool, DType dtype);
 std::vector<Case> NormCases(ThreadPool* pool);
 std::vector<Case> PoolCases(ThreadPool* pool);
 std::vector<Case> ShortcutCases(ThreadPool* pool);

@@ -53,12 +53,11 @@ std::vector<float> Expected(const Case& c, size_t which) {
 // Runs a side that has not run yet, and says how its result is wrong; empty
 // where it is right.
 std::string Disagreement(const Case& c, size_t which, Side& side) {
-  constexpr double kTolerance = 1e-3;
   side.Run();
   const std::vector<float> expected = Expected(c, which);
   if (which == 0 && expected.empty()) return "";
   const double difference = Difference(side.Result(), expected);
-  if (difference < kTolerance) return "";
+  if (difference < c.tolerance) return "";
   return fmt::format("disagrees with {} by {:.3g} of the root mean square",
                      which == 0 ? "the definition" : kOurs, difference);
 }
@@ -134,11 +133,13 @@ void InitializeGoogleBenchmark(const char* program, const Options& options) {
   benchmark::Initialize(&count, pointers.data());
 }
 
-std::vector<Case> AllCases(ThreadPool* pool) {
-  std::vector<Case> cases;
+// Products alone have cases in bf16.
+std::vector<Case> AllCases(ThreadPool* pool, DType dtype) {
+  std::vector<Case> cases = MatmulCases(pool, dtype);
+  if (dtype != DType::kF32) return cases;
   for (const auto& family :
-       {MatmulCases, NormCases, ElementwiseCases, ChannelCases, PoolCases,
-        SoftmaxCases, LstmCases, ShortcutCases, UpdateCases}) {
+       {NormCases, ElementwiseCases, ChannelCases, PoolCases, SoftmaxCases,
+        LstmCases, ShortcutCases, UpdateCases}) {
     std::ranges::move(family(pool), std::back_inserter(cases));
   }
   return cases;
@@ -162,7 +163,8 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "bench_kernels: {}\n", pool.status().message());
     return 1;
   }
-  const std::vector<Case> cases = Chosen(AllCases(pool->get()), options);
+  const std::vector<Case> cases =
+      Chosen(AllCases(pool->get(), options.dtype), options);
   if (cases.empty()) {
     fmt::print(stderr,
                "bench_kernels: --only {}: no case matches; names are "
@@ -172,9 +174,14 @@ int Main(int argc, char** argv) {
   }
   InitializeGoogleBenchmark(argv[0], options);
   Register(cases, options, pool->get());
-  const double peak =
-      MeasureFmaPeak(options.quick ? 0.1 : 0.5) * options.threads;
-  Table table(cases, {.threads = options.threads, .fma_peak = peak});
+  const double seconds = options.quick ? 0.1 : 0.5;
+  Table::Machine machine = {
+      .threads = options.threads,
+      .fma_peak = MeasureFmaPeak(seconds) * options.threads};
+  if (options.dtype == DType::kBF16) {
+    machine.dot_peak = MeasureDotPeak(seconds) * options.threads;
+  }
+  Table table(cases, machine);
   benchmark::RunSpecifiedBenchmarks(&table);
   return table.failed() ? 1 : 0;
 }

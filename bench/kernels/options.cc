@@ -28,12 +28,22 @@ bool IsRegex(const std::string& text) {
   return true;
 }
 
+bool IsType(std::string_view text, DType& dtype) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    if (text != DTypeName(type)) continue;
+    dtype = type;
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string Parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
-    const bool takes_value = name == "--threads" || name == "--only";
+    const bool takes_value =
+        name == "--threads" || name == "--only" || name == "--dtype";
     if (takes_value && i + 1 == argc) return fmt::format("{}: no value", name);
     if (name == "--quick") {
       options.quick = true;
@@ -43,6 +53,10 @@ std::string Parse(int argc, char** argv, Options& options) {
       if (!IsThreads(argv[++i], options.threads)) {
         return fmt::format("--threads {}: not a number from 1 to {}", argv[i],
                            ThreadPool::kMaxThreads);
+      }
+    } else if (name == "--dtype") {
+      if (!IsType(argv[++i], options.dtype)) {
+        return fmt::format("--dtype {}: neither f32 nor bf16", argv[i]);
       }
     } else if (name == "--only") {
       options.only = argv[++i];

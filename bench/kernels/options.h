@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "kernels/cases.h"
+#include "thimble/dtype.h"
 
 namespace thimble::bench {
 
 struct Options {
   int threads = 1;
   bool quick = false;
+  DType dtype = DType::kF32;      // of tensors; or bf16
   std::string only;               // a regular expression; empty: all
   std::vector<std::string> rest;  // for Google Benchmark
 };

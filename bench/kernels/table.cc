@@ -68,6 +68,9 @@ void Table::PrintBounds() const {
   fmt::print("The machine, {} thread{}, {}:\n", machine_.threads,
              machine_.threads == 1 ? "" : "s",
              kernels::TargetName(kernels::ActiveTarget()));
+  if (machine_.dot_peak > 0) {
+    fmt::print("dot product peak {:.1f} GFLOP/s\n", machine_.dot_peak);
+  }
   fmt::print(
       "FMA peak {:.1f} GFLOP/s; exp {:.2f} and tanh {:.2f} values/ns; memory "
       "in "
@@ -121,6 +124,7 @@ Table::Measured Table::BoundOf(const Work& work) const {
                            Ratio(work.tanhs, ValuesPerSecond(Function::kTanh));
   return std::max({Measured{MemorySeconds(work), "memory"},
                    Measured{work.flops / (machine_.fma_peak * 1e9), "FMA"},
+                   Measured{Ratio(work.dots, machine_.dot_peak * 1e9), "dot"},
                    Measured{functions, "exp"}},
                   [](const Measured& a, const Measured& b) {
                     return a.seconds < b.seconds;

@@ -45,7 +45,8 @@ class Table final : public benchmark::BenchmarkReporter {
  public:
   struct Machine {
     int threads;
-    double fma_peak;  // GFLOP/s of all threads
+    double fma_peak;      // GFLOP/s of all threads
+    double dot_peak = 0;  // the same of dot products; 0: none are timed
   };
 
   Table(std::vector<Case> cases, const Machine& machine)

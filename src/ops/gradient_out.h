@@ -63,8 +63,14 @@ class GradientOut final : public kernels::PieceSink {
       : GradientOut(c, i, run, kernels::ConstTensor::None(), {}) {}
 
   kernels::LinearTarget ForLinear() const {
-    if (TakesPieces()) return {.to = kernels::Tensor::None(), .pieces = this};
-    return {.to = out_.tensor(), .addend = addend_};
+    if (TakesPieces()) {
+      return {.to = kernels::Tensor::None(),
+              .pieces = this,
+              .pattern = out_.pattern};
+    }
+    return {.to = out_.tensor().values(),
+            .addend = addend_,
+            .pattern = out_.pattern};
   }
   kernels::Conv2dGradWeightTarget ForConv() const {
     if (TakesPieces()) {

@@ -20,7 +20,7 @@ int64_t MatmulFlops(int64_t rows, const ValueSpec& w) {
 
 Result<std::vector<ValueSpec>> Linear::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", "w"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", Weight("w")}));
   const ValueSpec& x = inputs[kX];
   const ValueSpec& w = inputs[kW];
   if (x.shape.rank() != 2 || w.shape.rank() != 2 || x.shape[1] != w.shape[1]) {
@@ -38,7 +38,9 @@ void Linear::Gradient(GradientContext& context) const {
   // dW first: x may then be dropped before dX is made.
   if (context.wanted[kW]) {
     context.grad_inputs[kW] = context.emit.Emit(
-        context.name + ".grad_w", std::make_shared<LinearGradWeight>(),
+        context.name + ".grad_w",
+        std::make_shared<LinearGradWeight>(
+            context.emit.graph().value(context.inputs[kW]).spec.storage),
         {context.inputs[kX], grad_y}, Role::kGradient)[0];
   }
   if (context.wanted[kX]) {
@@ -62,7 +64,7 @@ Workspace Linear::Scratch(std::span<const ValueSpec> inputs,
 
 Result<std::vector<ValueSpec>> LinearGradInput::Infer(
     std::span<const ValueSpec> inputs) const {
-  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y", "w", "other"}));
+  TH_RETURN_IF_ERROR(CheckFloats(inputs, {"grad_y", Weight("w"), "other"}));
   return std::vector<ValueSpec>{{{inputs[kGradY].shape[0], inputs[kW].shape[1]},
                                  DType::kF32,
                                  inputs[kGradY].axis}};
@@ -83,8 +85,9 @@ Workspace LinearGradInput::Scratch(std::span<const ValueSpec> inputs,
 Result<std::vector<ValueSpec>> LinearGradWeight::Infer(
     std::span<const ValueSpec> inputs) const {
   TH_RETURN_IF_ERROR(CheckFloats(inputs, {"x", "grad_y"}));
-  return std::vector<ValueSpec>{
-      {{inputs[kGradY].shape[1], inputs[kX].shape[1]}, DType::kF32}};
+  ValueSpec w = {{inputs[kGradY].shape[1], inputs[kX].shape[1]}, DType::kF32};
+  w.storage.sparsity = w_.sparsity;
+  return std::vector<ValueSpec>{w};
 }
 
 int64_t LinearGradWeight::Flops(std::span<const ValueSpec> inputs,

@@ -7,12 +7,13 @@
 #include "graph/attributes.h"
 #include "graph/op.h"
 #include "kernels/matmul/matmul.h"
+#include "ops/storage.h"
 
 namespace thimble::ops {
 
 // The product that weights [O, I] make.
 inline kernels::LinearShape LinearShapeOf(const ValueSpec& w) {
-  return {.in = w.shape[1], .out = w.shape[0]};
+  return {.in = w.shape[1], .out = w.shape[0], .blocks = BlocksOf(w.storage)};
 }
 
 // How a product's inputs, in the order of its kernel's, and its result lie.
@@ -31,6 +32,7 @@ class Linear final : public OpDef {
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
   BackwardNeeds Needs() const override { return {.inputs = 0b11}; }
+  uint32_t TakesSparse() const override { return 1u << kW; }
   void Gradient(GradientContext& context) const override;
   int64_t Flops(std::span<const ValueSpec> inputs,
                 std::span<const ValueSpec> outputs) const override;
@@ -73,7 +75,11 @@ class LinearGradWeight final : public OpDef {
  public:
   enum Input : uint32_t { kX, kGradY };
 
+  // `w`: how the weight is stored; its gradient is as sparse.
+  explicit LinearGradWeight(const Storage& w = DType::kF32) : w_(w) {}
+
   std::string_view name() const override { return "linear-grad-weight"; }
+  std::string Attributes() const override { return ListAttributes("w", w_); }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
@@ -82,6 +88,9 @@ class LinearGradWeight final : public OpDef {
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,
                     std::span<const ValueSpec> outputs) const override;
+
+ private:
+  Storage w_;
 };
 
 }  // namespace thimble::ops

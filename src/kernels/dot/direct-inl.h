@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Direct convolutions of bf16 pairs (direct.h): a tile of the input, the
-// weights of a block of outputs, and the sums. Included once per build, by way
-// of foreach_build.h; hence no `#pragma once`.
+// Sums of direct convolutions of bf16 pairs (direct.h). Included once per
+// build, by way of foreach_build.h; hence no `#pragma once`.
+#include "kernels/dot/direct_load-inl.h"
 #include "kernels/dot/halves-inl.h"
 #include "kernels/dot/lanes-inl.h"
-#include "kernels/dot/source-inl.h"
 
 THIMBLE_DOT_BEGIN
 namespace {
@@ -13,34 +12,6 @@ namespace {
 using dot::DirectPass;
 using dot::DirectTap;
 using dot::DirectTarget;
-
-// The list's positions of one pair, `rows` and what taps reach behind them.
-THIMBLE_DOT_INLINE void LoadPair(const DirectPass& pass,
-                                 const Conv2dInput& input,
-                                 const dot::PieceList& list, int64_t image,
-                                 int64_t pair, int64_t rows, uint32_t* to) {
-  const dot::Planes& planes = pass.planes;
-  const int64_t pixels = planes.src_height * planes.src_width;
-  const SourceRow low(input, 2 * pair);
-  const bool whole = 2 * pair + 1 < pass.channels;
-  const SourceRow high(input, 2 * pair + (whole ? 1 : 0));
-  const uint16_t* low_at =
-      low.data + (image * pass.channels + 2 * pair) * pixels;
-  const uint16_t* high_at = whole ? low_at + pixels : nullptr;
-  for (int64_t plane = list.first; plane < list.first + list.count; ++plane) {
-    const int64_t a = plane >= planes.count_w ? 1 : 0;
-    const int64_t count =
-        HWY_MIN((rows + planes.halo_of(a)) * planes.cols - list.begin,
-                list.vectors * kLanes);
-    uint32_t* plane_to =
-        to + planes.plane_at(a, plane - a * planes.count_w) + list.begin;
-    if (planes.step == 1) {
-      LoadPairs<1>(list, plane, low, low_at, high, high_at, count, plane_to);
-    } else {
-      LoadPairs<2>(list, plane, low, low_at, high, high_at, count, plane_to);
-    }
-  }
-}
 
 struct DirectSum {
   const DirectTap* taps;
@@ -100,21 +71,20 @@ THIMBLE_DOT_INLINE void StoreDirectTile(const Floats (&acc)[kO][kV],
   }
 }
 
-// kO outputs from `output` on by kV vectors.
+// kO outputs, whose weights begin there, by kV vectors at `at`.
 template <int kO, int kV>
-void SumDirectTile(const DirectSum& sum, const uint32_t* tile,
-                   const uint32_t* weights, const DirectVectors<kV>& vectors,
-                   const DirectTarget& target, int64_t output,
-                   int64_t outputs) {
+THIMBLE_DOT_INLINE void SumDirectTaps(const DirectSum& sum,
+                                      const uint32_t* tile,
+                                      const uint32_t* weights,
+                                      const int64_t (&at)[kV],
+                                      Floats (&acc)[kO][kV]) {
   const DirectTap* const taps = sum.taps;
   const DirectTap* const end = taps + sum.tap_count;
   const int64_t output_weights = sum.output_weights;
-  weights += output * output_weights;
   int64_t from[kV];
-  Floats acc[kO][kV];
   THIMBLE_DOT_UNROLL
   for (int v = 0; v < kV; ++v) {
-    from[v] = vectors.at[v];
+    from[v] = at[v];
     THIMBLE_DOT_UNROLL
     for (int o = 0; o < kO; ++o) acc[o][v] = ZeroFloats();
   }
@@ -135,7 +105,76 @@ void SumDirectTile(const DirectSum& sum, const uint32_t* tile,
     tile += sum.pair_words;
     weights += sum.pair_weights;
   }
+}
+
+// kO outputs from `output` on by kV vectors.
+template <int kO, int kV>
+void SumDirectTile(const DirectSum& sum, const uint32_t* tile,
+                   const uint32_t* weights, const DirectVectors<kV>& vectors,
+                   const DirectTarget& target, int64_t output,
+                   int64_t outputs) {
+  Floats acc[kO][kV];
+  SumDirectTaps(sum, tile, weights + output * sum.output_weights, vectors.at,
+                acc);
   StoreDirectTile(acc, vectors, target, output, outputs - output);
+}
+
+// Words of two phases at a vector's positions: a row of the tensor, or two of
+// 16 elements `apart`.
+template <int kV>
+THIMBLE_DOT_INLINE void StoreJoined(Words both,
+                                    const DirectVectors<kV>& vectors, int v,
+                                    int64_t apart, uint16_t* to) {
+  to += vectors.to[v];
+  if (apart == 0) {
+    Store(both, to);
+  } else if (vectors.left[v] > kLanes / 2) {
+    StoreHalves(both, to, to + apart);
+  } else {
+    StoreFirstPairs(both, to, kLanes);
+  }
+}
+
+// SumDirectTile of two phases, whose results take turns in rows of the tensor.
+template <int kO, int kV>
+void SumJoinedTile(const DirectSum (&sums)[2], const uint32_t* tile,
+                   const uint32_t* weights, const DirectVectors<kV>& vectors,
+                   int64_t apart, const DirectTarget& target, int64_t output,
+                   int64_t outputs) {
+  weights += output * sums[0].output_weights;
+  uint16_t* to = target.to + output * target.output;
+  Floats acc[kO][kV];
+  SumDirectTaps(sums[0], tile, weights, vectors.at, acc);
+#if THIMBLE_DOT_IS_AVX2
+  static_assert(kV == 1);
+  Floats odd[kO][kV];
+  SumDirectTaps(sums[1], tile, weights, vectors.at, odd);
+  THIMBLE_DOT_UNROLL
+  for (int o = 0; o < kO; ++o, to += target.output) {
+    if (output + o >= outputs) return;
+    StoreJoined(Zip(acc[o][0], odd[o][0]), vectors, 0, apart, to);
+  }
+#else
+  // Rounded, those of the first phase leave room for as many of the second.
+  Words even[kO][kV / 2];
+  THIMBLE_DOT_UNROLL
+  for (int i = 0; i < kO * kV; i += 2) {
+    even[i / kV][i % kV / 2] =
+        Round(acc[i / kV][i % kV], acc[i / kV][i % kV + 1]);
+  }
+  SumDirectTaps(sums[1], tile, weights, vectors.at, acc);
+  THIMBLE_DOT_UNROLL
+  for (int o = 0; o < kO; ++o, to += target.output) {
+    if (output + o >= outputs) return;
+    THIMBLE_DOT_UNROLL
+    for (int v = 0; v < kV; v += 2) {
+      const ZippedWords both =
+          ZipWords(even[o][v / 2], Round(acc[o][v], acc[o][v + 1]));
+      StoreJoined(both.first, vectors, v, apart, to);
+      StoreJoined(both.second, vectors, v + 1, apart, to);
+    }
+  }
+#endif
 }
 
 // Sixteen sums, four vectors and a broadcast.
@@ -148,80 +187,19 @@ constexpr int kSumVectors = dot::kTileVectors;
 #endif
 static_assert(dot::kTileOutputs % kSumOutputs == 0);
 
+DirectSum SumOf(const DirectPass& pass, const DirectTap* taps,
+                int64_t tap_count, int64_t all) {
+  DirectSum sum;
+  sum.taps = taps;
+  sum.tap_count = tap_count;
+  sum.pairs = pass.pairs();
+  sum.pair_words = pass.pair_words();
+  sum.pair_weights = pass.forward ? pass.taps() : all * pass.taps();
+  sum.output_weights = pass.forward ? pass.pairs() * pass.taps() : pass.taps();
+  return sum;
+}
+
 }  // namespace
-
-// Rows of positions [first_row, first_row + rows) of `images` images from
-// `image` on.
-void LoadDirectTile(const DirectPass& pass, const Conv2dInput& input,
-                    int64_t image, int64_t images, int64_t first_row,
-                    int64_t rows, uint32_t* tile) {
-  const int64_t words = pass.pair_words();
-  dot::ForPieceLists(pass.planes, first_row, rows,
-                     [&](const dot::PieceList& list) {
-                       for (int64_t i = 0; i < images; ++i) {
-                         for (int64_t p = 0; p < pass.pairs(); ++p) {
-                           LoadPair(pass, input, list, image + i, p, rows,
-                                    tile + i * pass.image_words() + p * words);
-                         }
-                       }
-                     });
-}
-
-// Weights of outputs [first, first + outputs), and zeros for as many as a
-// register tile has more: [output][pair][tap] forward, or [pair][output][tap].
-void PackDirectWeights(const DirectPass& pass, const uint16_t* weights,
-                       int64_t first, int64_t outputs, uint32_t* to) {
-  const int64_t taps = pass.taps();
-  const int64_t all = conv::RoundUp(outputs, dot::kTileOutputs);
-  const int64_t row = pass.pairs() * taps;
-  if (!pass.forward) {
-    const int64_t channel = pass.outputs * taps;
-    for (int64_t p = 0; p < pass.pairs(); ++p) {
-      const uint16_t* low = weights + 2 * p * channel + first * taps;
-      const bool whole = 2 * p + 1 < pass.channels;
-      for (int64_t i = 0; i < all * taps; i += kLanes) {
-        const int64_t left = HWY_MAX(outputs * taps - i, int64_t{0});
-        Store(ZipLines(low + i, whole ? low + channel + i : nullptr,
-                       static_cast<size_t>(left)),
-              to + p * all * taps + i);
-      }
-    }
-    return;
-  }
-  const PairOrder joined(static_cast<size_t>(taps));
-  for (int64_t o = 0; o < outputs; ++o) {
-    const uint16_t* from = weights + (first + o) * pass.channels * taps;
-    uint32_t* words = to + o * row;
-    if (taps == 1) {  // pairs are words already
-      for (int64_t p = 0; p < row; p += kLanes) {
-        Store(LoadFirstPairs(from + 2 * p,
-                             static_cast<size_t>(pass.channels - 2 * p)),
-              words + p);
-      }
-      continue;
-    }
-    if (taps <= kLanes) {
-      for (int64_t p = 0; p < pass.pairs(); ++p, words += taps) {
-        const int64_t left = (pass.channels - 2 * p) * taps;
-        Store(LoadJoined(joined, from + 2 * p * taps,
-                         static_cast<size_t>(HWY_MIN(left, 2 * taps))),
-              words);
-      }
-      continue;
-    }
-    for (int64_t p = 0; p < pass.pairs(); ++p, words += taps) {
-      const uint16_t* low = from + 2 * p * taps;
-      const bool whole = 2 * p + 1 < pass.channels;
-      for (int64_t t = 0; t < taps; t += kLanes) {
-        Store(ZipLines(low + t, whole ? low + taps + t : nullptr,
-                       static_cast<size_t>(taps - t)),
-              words + t);
-      }
-    }
-  }
-  std::memset(to + outputs * row, 0,
-              static_cast<size_t>((all - outputs) * row) * sizeof(uint32_t));
-}
 
 // One phase of `outputs` outputs. Where only sums are wanted, there may be as
 // many more of them as a register tile has.
@@ -230,13 +208,7 @@ void SumDirect(const DirectPass& pass, const DirectTap* taps, int64_t tap_count,
                const uint32_t* tile, const uint32_t* weights,
                const DirectTarget& target) {
   const int64_t all = conv::RoundUp(outputs, dot::kTileOutputs);
-  DirectSum sum;
-  sum.taps = taps;
-  sum.tap_count = tap_count;
-  sum.pairs = pass.pairs();
-  sum.pair_words = pass.pair_words();
-  sum.pair_weights = pass.forward ? pass.taps() : all * pass.taps();
-  sum.output_weights = pass.forward ? pass.pairs() * pass.taps() : pass.taps();
+  const DirectSum sum = SumOf(pass, taps, tap_count, all);
   const int64_t positions = rows * pass.planes.cols;
   const int64_t vectors = images * pass.image_vectors(rows);
   int64_t image = 0, position = 0;
@@ -257,6 +229,43 @@ void SumDirect(const DirectPass& pass, const DirectTap* taps, int64_t tap_count,
     for (int64_t o = 0; o < all; o += kSumOutputs) {
       SumDirectTile<kSumOutputs, kSumVectors>(sum, tile, weights, at, target, o,
                                               outputs);
+    }
+  }
+}
+
+// Two phases of `outputs` outputs to every other row of the tensor, in which
+// they take turns. `taps` are those of the first one, then of the second.
+// REQUIRES: pass.JoinsPhases().
+void SumJoined(const DirectPass& pass, const DirectTap* taps,
+               const int64_t (&tap_counts)[2], int64_t images, int64_t rows,
+               int64_t outputs, const uint32_t* tile, const uint32_t* weights,
+               const DirectTarget& target) {
+  const int64_t all = conv::RoundUp(outputs, dot::kTileOutputs);
+  const DirectSum sums[2] = {
+      SumOf(pass, taps, tap_counts[0], all),
+      SumOf(pass, taps + tap_counts[0], tap_counts[1], all)};
+  const int64_t cols = pass.planes.cols;
+  const int64_t positions = rows * cols;
+  const int64_t vectors = images * pass.image_vectors(rows);
+  const int64_t apart = cols < kLanes ? 2 * pass.out_width : 0;
+  int64_t image = 0, position = 0;
+  for (int64_t first = 0; first < vectors; first += kSumVectors) {
+    DirectVectors<kSumVectors> at;
+    at.whole = true;
+    for (int v = 0; v < kSumVectors; ++v) {
+      at.at[v] = image * pass.image_words() + position;
+      at.to[v] = image * target.image + position / cols * 2 * pass.out_width +
+                 position % cols * 2;
+      at.left[v] = positions - position;
+      if (first + v + 1 >= vectors) continue;
+      position += kLanes;
+      if (position < positions) continue;
+      position = 0;
+      ++image;
+    }
+    for (int64_t o = 0; o < all; o += kSumOutputs) {
+      SumJoinedTile<kSumOutputs, kSumVectors>(sums, tile, weights, at, apart,
+                                              target, o, outputs);
     }
   }
 }

@@ -24,6 +24,7 @@ struct DirectBuild {
   decltype(&dot_native::SumDirect) sum;
   decltype(&dot_native::InterleaveRow) interleave_row;
   decltype(&dot_native::StoreJoinedRows) store_joined_rows;
+  decltype(&dot_native::SumJoined) sum_joined;
 };
 
 // What does not change during a call.
@@ -131,6 +132,19 @@ void StoreParity(const DirectCall& call, const DirectWork& work, int64_t a,
   const DirectPass& pass = call.pass;
   const int64_t per_image = pass.image_vectors(work.rows) * kVector;
   const int64_t stride = work.images * per_image;
+  if (pass.JoinsPhases()) {
+    const int64_t even = ListTaps(pass, a, 0, work.taps);
+    const int64_t odd = ListTaps(pass, a, 1, work.taps + even);
+    const int64_t pixels = pass.out_height * pass.out_width;
+    call.build.sum_joined(
+        pass, work.taps, {even, odd}, work.images, work.rows, outputs,
+        work.tile, work.weights,
+        {nullptr,
+         call.sink.to.halves(DType::kBF16) +
+             ResultAt(pass, work, work.image, first) + a * pass.out_width,
+         pixels, pass.outputs * pixels});
+    return;
+  }
   const float* columns[2];
   for (int64_t b = 0; b < 2; ++b) {
     columns[b] = nullptr;  // no tap meets them
@@ -241,7 +255,8 @@ DirectBuild ActiveBuild() {
           THIMBLE_DOT_TABLE(PackDirectWeights).Get(),
           THIMBLE_DOT_TABLE(SumDirect).Get(),
           THIMBLE_DOT_TABLE(InterleaveRow).Get(),
-          THIMBLE_DOT_TABLE(StoreJoinedRows).Get()};
+          THIMBLE_DOT_TABLE(StoreJoinedRows).Get(),
+          THIMBLE_DOT_TABLE(SumJoined).Get()};
 }
 
 }  // namespace

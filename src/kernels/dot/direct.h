@@ -49,6 +49,14 @@ struct DirectPass {
   int64_t images = 1;  // whole ones that a tile holds
 
   int64_t taps() const { return shape.kernel_h * shape.kernel_w; }
+  // Whether a vector of either column phase is one row of plain results, or two
+  // of 16. Phases without taps, which kernels of 1x1 have, are not worth it.
+  bool JoinsPhases() const {
+    return plain && phases == 2 &&
+           std::min(shape.kernel_h, shape.kernel_w) > 1 &&
+           out_width == 2 * planes.cols && out_height == 2 * planes.rows &&
+           (planes.cols % kVector == 0 || planes.cols == kVector / 2);
+  }
   int64_t pairs() const { return conv::CeilDiv(channels, 2); }
   int64_t blocks() const { return conv::CeilDiv(outputs, block); }
   int64_t image_vectors(int64_t rows) const {

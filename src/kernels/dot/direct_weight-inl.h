@@ -5,11 +5,16 @@
 #include "kernels/dot/halves-inl.h"
 #include "kernels/dot/lanes-inl.h"
 #include "kernels/dot/source-inl.h"
+#include "kernels/dot/strided_rows-inl.h"
 
 THIMBLE_DOT_BEGIN
 namespace {
 
 using dot::DirectWeightPass;
+using dot::WeightAhead;
+
+// After so many terms, more is asked for.
+constexpr int64_t kFetchTerms = 32;
 
 // The list's positions of one channel, `rows` and what taps reach behind them.
 THIMBLE_DOT_INLINE void LoadChannel(const DirectWeightPass& pass,
@@ -36,6 +41,25 @@ THIMBLE_DOT_INLINE void LoadChannel(const DirectWeightPass& pass,
   }
 }
 
+// The same of all planes, where they are made of whole rows.
+THIMBLE_DOT_INLINE void LoadStridedChannel(const DirectWeightPass& pass,
+                                           const StridedRows& strided,
+                                           const SourceRow& source, int64_t at,
+                                           int64_t first_row, int64_t rows,
+                                           uint16_t* to) {
+  const dot::Planes& planes = pass.planes;
+  const uint16_t* from =
+      source.data + at * planes.src_height * planes.src_width;
+  for (int64_t a = 0; a < planes.count_h; ++a) {
+    const int64_t all = rows + planes.halo_of(a);
+    strided.LoadSingles(a, first_row, all, source, from, pass.plane(a),
+                        to + pass.plane_at(a, 0));
+    for (int64_t b = 0; b < planes.count_w; ++b) {
+      to[pass.plane_at(a, b) + all * planes.cols] = 0;
+    }
+  }
+}
+
 // What register tiles read: words of x, and of grad_y as [pair][block].
 struct WeightSpan {
   const uint16_t* x;
@@ -50,7 +74,8 @@ struct WeightSpan {
 // Adds to the sums of kT taps, whose words begin at offsets[t], and kV vectors
 // of outputs.
 template <int kT, int kV>
-void AddTaps(const WeightSpan& span, const int32_t* offsets, float* sums) {
+void AddTaps(const WeightSpan& span, const int32_t* offsets, float* sums,
+             WeightAhead& ahead) {
   const int64_t block = span.block;
   Floats acc[kT][kV];
   THIMBLE_DOT_UNROLL
@@ -62,17 +87,21 @@ void AddTaps(const WeightSpan& span, const int32_t* offsets, float* sums) {
       x[t] = span.x + image * span.x_image + offsets[t];
     }
     const uint32_t* grad = span.grad + image * span.grad_image;
-    for (int64_t k = 0; k < 2 * span.pairs; k += 2) {
-      Words g[kV];
-      THIMBLE_DOT_UNROLL
-      for (int v = 0; v < kV; ++v) g[v] = LoadWords(grad + v * kLanes);
-      THIMBLE_DOT_UNROLL
-      for (int t = 0; t < kT; ++t) {
-        const Words factor = SetPair(x[t] + k);
+    for (int64_t k = 0; k < 2 * span.pairs;) {
+      ahead.Fetch();
+      const int64_t end = HWY_MIN(2 * span.pairs, k + kFetchTerms);
+      for (; k < end; k += 2) {
+        Words g[kV];
         THIMBLE_DOT_UNROLL
-        for (int v = 0; v < kV; ++v) acc[t][v] = Dot(acc[t][v], g[v], factor);
+        for (int v = 0; v < kV; ++v) g[v] = LoadWords(grad + v * kLanes);
+        THIMBLE_DOT_UNROLL
+        for (int t = 0; t < kT; ++t) {
+          const Words factor = SetPair(x[t] + k);
+          THIMBLE_DOT_UNROLL
+          for (int v = 0; v < kV; ++v) acc[t][v] = Dot(acc[t][v], g[v], factor);
+        }
+        grad += block;
       }
-      grad += block;
     }
   }
   THIMBLE_DOT_UNROLL
@@ -114,6 +143,14 @@ void LoadWeightTile(const DirectWeightPass& pass, const Conv2dInput& input,
                     int64_t image, int64_t first, int64_t channels,
                     int64_t first_row, int64_t rows, uint16_t* tile) {
   const int64_t at = image * pass.shape.in_channels + first;
+  if (StridedRows::Takes(pass.planes)) {
+    const StridedRows strided(pass.planes);
+    for (int64_t c = 0; c < channels; ++c) {
+      LoadStridedChannel(pass, strided, SourceRow(input, first + c), at + c,
+                         first_row, rows, tile + c * pass.channel_halves());
+    }
+    return;
+  }
   dot::ForPieceLists(
       pass.planes, first_row, rows, [&](const dot::PieceList& list) {
         for (int64_t c = 0; c < channels; ++c) {
@@ -139,7 +176,7 @@ void LoadWeightGrad(const DirectWeightPass& pass, const uint16_t* grad_y,
 // Adds what `images` images in scratch give to `count` sums, [tap][block].
 void AddWeightTile(const DirectWeightPass& pass, int64_t images, int64_t rows,
                    int64_t count, const int32_t* offsets, const uint16_t* x,
-                   const uint32_t* grad, float* sums) {
+                   const uint32_t* grad, float* sums, WeightAhead& ahead) {
   WeightSpan span;
   span.x = x;
   span.x_image = pass.image_halves();
@@ -153,9 +190,9 @@ void AddWeightTile(const DirectWeightPass& pass, int64_t images, int64_t rows,
     for (int64_t i = 0; i < count; i += kTileTaps) {
       float* to = sums + i * pass.block + o;
       if (whole) {
-        AddTaps<kTileTaps, kTapVectors>(span, offsets + i, to);
+        AddTaps<kTileTaps, kTapVectors>(span, offsets + i, to, ahead);
       } else {
-        AddTaps<kTileTaps, 1>(span, offsets + i, to);
+        AddTaps<kTileTaps, 1>(span, offsets + i, to, ahead);
       }
     }
   }

@@ -66,6 +66,28 @@ void ListOffsets(const DirectWeightPass& pass, int64_t channels,
   }
 }
 
+// What the unit reads of images from `image` on, which are whole.
+WeightAhead NextOf(const WeightCall& call, const conv::WeightUnit& unit,
+                   int64_t image) {
+  const DirectWeightPass& pass = call.pass;
+  const Conv2dShape& s = pass.shape;
+  WeightAhead ahead;
+  // One at a time lies in one piece.
+  if (image >= call.images || pass.planes.blocks() > 1) return ahead;
+  // Sums of kernels of 1x1 are too short to wait for it.
+  if (pass.taps() == 1) return ahead;
+  const int64_t pixels = s.in_height * s.in_width;
+  const int64_t positions = pass.planes.rows * pass.planes.cols;
+  ahead.x = {call.x.x.halves(DType::kBF16) +
+                 (image * s.in_channels + unit.first_channel) * pixels,
+             unit.channels * pixels};
+  ahead.grad_y = {
+      call.grad_y + (image * s.out_channels + unit.first_output) * positions,
+      unit.outputs * positions};
+  ahead.lines = 4;
+  return ahead;
+}
+
 // Sums over all images, then writes the unit's part of grad_w.
 void SumUnit(const WeightCall& call, const conv::WeightUnit& unit,
              const WeightWork& work) {
@@ -87,8 +109,9 @@ void SumUnit(const WeightCall& call, const conv::WeightUnit& unit,
             pass, call.grad_y, image + i, unit.first_output, unit.outputs, row,
             rows, work.grad + i * pass.position_pairs(rows) * pass.block);
       }
+      WeightAhead ahead = NextOf(call, unit, image + images);
       call.build.add(pass, images, rows, count, work.offsets, work.x, work.grad,
-                     work.sums);
+                     work.sums, ahead);
     }
   }
   call.build.store(unit.to, work.sums, pass.block, unit.outputs, count, unit.at,

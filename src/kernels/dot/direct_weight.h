@@ -18,6 +18,7 @@
 #include "kernels/conv/tile.h"
 #include "kernels/conv/weight_units.h"
 #include "kernels/dot/direct_planes.h"
+#include "kernels/dot/lines_ahead.h"
 
 namespace thimble::kernels::dot {
 
@@ -125,6 +126,43 @@ inline bool SetSteps(const conv::WeightScratch& scratch,
   return true;
 }
 
+// What the next images have, and how many lines of each are asked for at a
+// time.
+struct WeightAhead {
+  LinesAhead x, grad_y;
+  int64_t lines = 0;
+
+  void Fetch() {
+    for (int64_t i = 0; i < lines; ++i) {
+      x.Fetch();
+      grad_y.Fetch();
+    }
+  }
+};
+
+// Twice the outputs of half the channels, if sums have the same order: with
+// stride 2, loading x costs more than transposing grad_y.
+inline void TakeWideBlocks(const conv::WeightScratch& scratch,
+                           DirectWeightPass& pass) {
+  DirectWeightPass wide = pass;
+  wide.block = 2 * pass.block;
+  wide.chunk = conv::CeilDiv(pass.chunk, 2);
+  // Groups of taps must not become more.
+  const auto groups = [](const DirectWeightPass& p) {
+    return conv::CeilDiv(p.chunk * p.taps(), kSumTaps);
+  };
+  if (2 * groups(wide) > groups(pass)) return;
+  if (pass.planes.step == 1 || pass.shape.out_channels % wide.block != 0 ||
+      !SetSteps(scratch, wide)) {
+    return;
+  }
+  if (wide.images != pass.images ||
+      wide.planes.block_rows != pass.planes.block_rows) {
+    return;
+  }
+  pass = wide;
+}
+
 // False where the stride is another one, or the scratch is not enough.
 inline bool MakeDirectWeightPass(const Conv2dShape& s,
                                  const conv::WeightScratch& scratch,
@@ -146,7 +184,9 @@ inline bool MakeDirectWeightPass(const Conv2dShape& s,
       best = pass;
     }
   }
-  return least != 0;
+  if (least == 0) return false;
+  TakeWideBlocks(scratch, best);
+  return true;
 }
 
 // The gradient of the weights, if x and grad_y are bf16, grad_w is bf16, f32 or

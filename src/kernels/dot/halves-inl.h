@@ -126,6 +126,36 @@ THIMBLE_DOT_INLINE Words ZipLines(const uint16_t* low, const uint16_t* high,
   return JoinHalves(first, LoadFirstLowHalves(high, n));
 }
 
+#if !THIMBLE_DOT_IS_AVX2
+// Pairs of 32 elements each.
+struct ZippedWords {
+  Words first, second;
+};
+THIMBLE_DOT_INLINE ZippedWords ZipWords(Words low, Words high) {
+  alignas(64) static constexpr uint16_t kOrder[32] = {
+      0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const Words order = _mm512_load_si512(kOrder);
+  const Words above = _mm512_add_epi16(order, _mm512_set1_epi16(16));
+  return {_mm512_permutex2var_epi16(low, order, high),
+          _mm512_permutex2var_epi16(low, above, high)};
+}
+#endif
+
+// Pairs of 32 elements of two lines, to 32 words.
+THIMBLE_DOT_INLINE void ZipWholeLines(const uint16_t* low, const uint16_t* high,
+                                      uint32_t* to) {
+#if THIMBLE_DOT_IS_AVX2
+  Store(JoinHalves(LoadLowHalves(low), LoadLowHalves(high)), to);
+  Store(JoinHalves(LoadLowHalves(low + kLanes), LoadLowHalves(high + kLanes)),
+        to + kLanes);
+#else
+  const ZippedWords zipped = ZipWords(LoadWords(low), LoadWords(high));
+  Store(zipped.first, to);
+  Store(zipped.second, to + kLanes);
+#endif
+}
+
 // Words of the first n of 32 elements.
 THIMBLE_DOT_INLINE Words LoadFirstPairs(const uint16_t* from, size_t n) {
   if (n >= 2 * kLanes) return LoadWords(from);
@@ -163,6 +193,56 @@ THIMBLE_DOT_INLINE Words LoadJoined(const PairOrder& terms,
               : _mm512_maskz_loadu_epi16((1u << n) - 1, from));
 #endif
 }
+
+#if !THIMBLE_DOT_IS_AVX2
+// The same of a whole row of channels of 3x3 kernels, 16 words at a time: where
+// they come from is the same again every 16 pairs.
+struct NineTerms {
+  static constexpr int64_t kTerms = 9;
+
+  constexpr NineTerms() {
+    for (int64_t j = 0; j < kTerms; ++j) {
+      begin[j] = kLanes * j / kTerms * 2 * kTerms;
+      for (int64_t i = 0; i < kLanes; ++i) {
+        const int64_t word = kLanes * j + i;
+        const int64_t at =
+            word / kTerms * 2 * kTerms + word % kTerms - begin[j];
+        order[j][2 * i] = static_cast<uint16_t>(at);
+        order[j][2 * i + 1] = static_cast<uint16_t>(at + kTerms);
+      }
+    }
+  }
+  int64_t begin[kTerms] = {};
+  alignas(64) uint16_t order[kTerms][32] = {};  // of 64 elements from there on
+};
+
+// Of n elements, with zeros behind them; whole vectors are written.
+static inline void JoinNineTerms(const uint16_t* from, int64_t n, int64_t words,
+                                 uint32_t* to) {
+  static constexpr NineTerms kTable;
+  for (int64_t w = 0; w < words;) {
+    for (int64_t j = 0; j < NineTerms::kTerms && w < words; ++j, w += kLanes) {
+      const uint16_t* at = from + kTable.begin[j];
+      const int64_t left = n - kTable.begin[j];
+      Words x, y = ZeroWords();
+      if (left >= 4 * kLanes) {
+        x = LoadWords(at);
+        y = LoadWords(at + 2 * kLanes);
+      } else {
+        x = LoadFirstPairs(at, static_cast<size_t>(left));
+        if (left > 2 * kLanes) {
+          y = LoadFirstPairs(at + 2 * kLanes,
+                             static_cast<size_t>(left - 2 * kLanes));
+        }
+      }
+      Store(_mm512_permutex2var_epi16(x, _mm512_load_si512(kTable.order[j]), y),
+            to + w);
+    }
+    from += kLanes * 2 * NineTerms::kTerms;
+    n -= kLanes * 2 * NineTerms::kTerms;
+  }
+}
+#endif
 
 // The first n, at most 16, as f32.
 THIMBLE_DOT_INLINE Floats LoadFirstHalves(const uint16_t* from, size_t n) {

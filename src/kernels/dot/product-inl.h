@@ -4,6 +4,7 @@
 // by way of foreach_build.h; hence no `#pragma once`.
 #include "kernels/dot/halves-inl.h"
 #include "kernels/dot/lanes-inl.h"
+#include "kernels/dot/product_tile-inl.h"
 
 THIMBLE_DOT_BEGIN
 namespace {
@@ -12,56 +13,36 @@ using dot::ProductBlock;
 using matmul::kPanelDepth;
 using matmul::Product;
 
-// Rows worked on together: where rows of C are columns of A, a cache line of
-// them is read at once, since lines far apart do not stay in a cache.
-constexpr size_t kRows = dot::kGroupRows;
-constexpr size_t kMostRows = 2 * kRows;
-constexpr size_t kPairs = kPanelDepth / 2;
-constexpr size_t kMostVectors = matmul::kMostStagedColumns / kLanes;
-constexpr size_t kMostColumns = matmul::kMostStagedColumns;
+// Rows of C that are columns of A are copied a cache line at a time, since
+// lines far apart do not stay in a cache; other ones that must be copied are as
+// many.
+constexpr size_t kRows = 2 * dot::kGroupRows;
+
+// Half a first-level cache, so that it stays there for all rows of a block.
+constexpr size_t kStripVectors = 2;
+constexpr size_t kStripColumns = kStripVectors * kLanes;
 
 THIMBLE_DOT_INLINE const uint16_t* Bits(const ConstTensor& tensor) {
   return tensor.halves(DType::kBF16);
 }
 
-// Terms [begin, begin + terms) of a block's columns, as [pair][vectors * 16].
+// Terms [begin, begin + terms) of a block's columns, as
+// [strip][pair][kStripColumns]; the last strip may be one vector wide.
 struct DotPanel {
   uint32_t* data;
-  size_t vectors;  // 1, 2 or 4
+  size_t vectors;
   size_t begin;
   size_t terms;
 
   size_t pairs() const { return (terms + 1) / 2; }
-  size_t width() const { return vectors * kLanes; }
-};
-
-THIMBLE_DOT_INLINE void PrefetchLine(const uint16_t* at) {
-  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
-}
-
-// A rectangle that will be read next. Its rows are asked for a few at a time,
-// between tiles: they lie too far apart for a CPU to foresee.
-class Ahead {
- public:
-  Ahead() = default;
-  // `rows` of `count` elements, `stride` apart.
-  Ahead(const uint16_t* data, size_t rows, size_t stride, size_t count)
-      : data_(data), rows_(rows), stride_(stride), count_(count) {}
-
-  void Fetch(size_t rows) {
-    constexpr size_t kLine = 32;  // elements
-    for (; rows > 0 && rows_ > 0; --rows, --rows_, data_ += stride_) {
-      for (size_t i = 0; i < count_; i += kLine) PrefetchLine(data_ + i);
-      PrefetchLine(data_ + count_ - 1);
-    }
+  size_t strips() const {
+    return (vectors + kStripVectors - 1) / kStripVectors;
   }
-  size_t rows() const { return rows_; }
-
- private:
-  const uint16_t* data_ = nullptr;
-  size_t rows_ = 0;
-  size_t stride_ = 0;
-  size_t count_ = 0;
+  uint32_t* strip(size_t s) const { return data + s * pairs() * kStripColumns; }
+  // Columns that strip `s` has room for.
+  size_t width(size_t s) const {
+    return HWY_MIN(vectors - s * kStripVectors, kStripVectors) * kLanes;
+  }
 };
 
 // Rows [row, row + rows) of A, and a block's columns of B, of a panel's terms.
@@ -81,131 +62,80 @@ Ahead AheadOfB(const Product& p, const ProductBlock& block, size_t begin,
 }
 
 // Rows of B are pairs of lines.
-void PackLines(const Product& p, const ProductBlock& block,
-               const DotPanel& panel) {
-  const uint16_t* b = Bits(p.b) + panel.begin * p.b_stride + block.first_column;
-  for (size_t k = 0; k < panel.terms; k += 2) {
-    const uint16_t* line = b + k * p.b_stride;
-    const uint16_t* next = k + 1 < panel.terms ? line + p.b_stride : nullptr;
-    uint32_t* to = panel.data + k / 2 * panel.width();
-    for (size_t c = 0; c < panel.width(); c += kLanes) {
-      const size_t left = block.columns > c ? block.columns - c : 0;
+void PackLines(const uint16_t* b, size_t stride, size_t terms, size_t columns,
+               size_t width, uint32_t* to) {
+  size_t k = 0;
+  if (columns == kStripColumns) {
+    for (; k + 2 <= terms; k += 2, to += kStripColumns) {
+      ZipWholeLines(b + k * stride, b + (k + 1) * stride, to);
+    }
+  }
+  for (; k < terms; k += 2) {
+    const uint16_t* line = b + k * stride;
+    const uint16_t* next = k + 1 < terms ? line + stride : nullptr;
+    for (size_t c = 0; c < width; c += kLanes) {
+      const size_t left = columns > c ? columns - c : 0;
       Store(ZipLines(line + c, next == nullptr ? nullptr : next + c, left),
             to + c);
     }
+    to += width;
   }
 }
 
-// Words of A for a group of rows: where they lie, or copied here where rows or
-// terms are missing or neighbouring terms are not neighbours.
-class DotGroup {
+void PackPanel(const Product& p, const ProductBlock& block,
+               const DotPanel& panel) {
+  const uint16_t* b = Bits(p.b);
+  for (size_t s = 0; s < panel.strips(); ++s) {
+    const size_t first = s * kStripColumns;
+    const size_t column = block.first_column + first;
+    const size_t columns = HWY_MIN(block.columns - first, kStripColumns);
+    if (p.b_transposed) {
+      PackColumns(b + column * p.b_stride + panel.begin, columns, p.b_stride,
+                  panel.terms, panel.width(s), panel.strip(s));
+    } else {
+      PackLines(b + panel.begin * p.b_stride + column, p.b_stride, panel.terms,
+                columns, panel.width(s), panel.strip(s));
+    }
+  }
+}
+
+// Whether A's words are read where they lie.
+THIMBLE_DOT_INLINE bool ReadsInPlace(const Product& p, const DotPanel& panel) {
+  return p.a_depth == 1 && panel.terms % 2 == 0;
+}
+DotRows RowsInPlace(const Product& p, size_t row, const DotPanel& panel) {
+  return {Bits(p.a) + row * p.a_row + panel.begin, p.a_row, 2};
+}
+
+// A copy of at most kRows rows, where neighbouring terms are not neighbours or
+// one is missing.
+class DotCopy {
  public:
-  DotGroup(const Product& p, size_t row, size_t rows, const DotPanel& panel) {
+  DotRows Take(const Product& p, size_t row, size_t rows,
+               const DotPanel& panel) {
     const uint16_t* a = Bits(p.a) + row * p.a_row + panel.begin * p.a_depth;
     if (p.a_depth != 1) {
-      data_ = room_;
-      row_ = 2;
-      pair_ = 2 * kMostRows;
-      for (size_t k = 0; k < panel.terms; k += 2) {
-        const uint16_t* line = a + k * p.a_depth;
-        const uint16_t* next = k + 1 < panel.terms ? line + p.a_depth : nullptr;
-        uint16_t* to = room_ + k * kMostRows;
-        Store(ZipLines(line, next, rows), to);
-        if (rows <= kRows) continue;
-        Store(ZipLines(line + kRows, next == nullptr ? nullptr : next + kRows,
-                       rows - kRows),
-              to + 2 * kRows);
-      }
-      return;
+      PackLines(a, p.a_depth, panel.terms, rows, kRows, room_);
+      return {reinterpret_cast<const uint16_t*>(room_), 2, 2 * kRows};
     }
-    pair_ = 2;
-    if (rows == kRows && panel.terms % 2 == 0) {
-      data_ = a;
-      row_ = p.a_row;
-      return;
-    }
-    data_ = room_;
-    row_ = kPanelDepth;
-    std::fill_n(room_, kRows * kPanelDepth, uint16_t{0});
     for (size_t r = 0; r < rows; ++r) {
-      std::memcpy(room_ + r * row_, a + r * p.a_row,
-                  panel.terms * sizeof(uint16_t));
+      uint32_t* to = room_ + r * kPanelDepth / 2;
+      to[panel.pairs() - 1] = 0;
+      std::memcpy(to, a + r * p.a_row, panel.terms * sizeof(uint16_t));
     }
+    return {reinterpret_cast<const uint16_t*>(room_), kPanelDepth, 2};
   }
-
-  const uint16_t* row(size_t r) const { return data_ + r * row_; }
-  size_t row_stride() const { return row_; }
-  size_t pair_stride() const { return pair_; }
 
  private:
-  const uint16_t* data_;
-  size_t row_, pair_;
-  alignas(64) uint16_t room_[kMostRows * kPanelDepth];
+  alignas(64) uint32_t room_[kRows * kPanelDepth / 2];
 };
 
-// One register tile: kR rows by kV vectors of columns. The sums go to `to`,
-// whose rows lie kMostColumns apart.
-template <size_t kR, size_t kV>
-void SumTile(const DotGroup& group, size_t row, const uint32_t* b,
-             size_t b_stride, size_t pairs, float* to) {
-  const uint16_t* a = group.row(row);
-  const size_t a_row = group.row_stride();
-  const size_t a_pair = group.pair_stride();
-  Floats sum[kR][kV];
-  THIMBLE_DOT_UNROLL
-  for (size_t i = 0; i < kR * kV; ++i) sum[i / kV][i % kV] = ZeroFloats();
-  for (size_t k = pairs; k != 0; --k) {
-    Words in[kV];
-    THIMBLE_DOT_UNROLL
-    for (size_t v = 0; v < kV; ++v) in[v] = LoadWords(b + v * kLanes);
-    THIMBLE_DOT_UNROLL
-    for (size_t r = 0; r < kR; ++r) {
-      const Words factor = SetPair(a + r * a_row);
-      THIMBLE_DOT_UNROLL
-      for (size_t v = 0; v < kV; ++v) {
-        sum[r][v] = Dot(sum[r][v], in[v], factor);
-      }
-    }
-    a += a_pair;
-    b += b_stride;
-  }
-  THIMBLE_DOT_UNROLL
-  for (size_t i = 0; i < kR * kV; ++i) {
-    Store(sum[i / kV][i % kV], to + i / kV * kMostColumns + i % kV * kLanes);
-  }
-}
-
-// Sixteen sums, the addends and one broadcast fill 21 of 32 registers; with
-// half as wide registers, which are half as many, those of two vectors do.
-#if THIMBLE_DOT_IS_AVX2
-constexpr size_t kTileRows[kMostVectors + 1] = {0, 2, 2, 0, 2};
-constexpr size_t kTileVectors = 1;
-#else
-constexpr size_t kTileRows[kMostVectors + 1] = {0, 8, 8, 0, 4};
-constexpr size_t kTileVectors = kMostVectors;
-#endif
-
-// All sums of a group over one panel, as [row][kMostColumns].
-template <size_t kV>
-void SumGroup(const DotGroup& group, size_t rows, const DotPanel& panel,
-              Ahead& next, float* sums) {
-  constexpr size_t kR = kTileRows[kV];
-  constexpr size_t kStep = kV < kTileVectors ? kV : kTileVectors;
-  const size_t share = next.rows() * kR / rows + 1;
-  for (size_t r = 0; r < rows; r += kR) {
-    next.Fetch(share);
-    for (size_t v = 0; v < kV; v += kStep) {
-      SumTile<kR, kStep>(group, r, panel.data + v * kLanes, panel.width(),
-                         panel.pairs(), sums + r * kMostColumns + v * kLanes);
-    }
-  }
-}
-
-// Sums of one panel on their way to C, for rows from `row` on. What they are
-// added to, and where they go: C's addend, the sums so far, and C, in turn.
+// A strip of one panel on its way to C. What its sums are added to, and where
+// they go: C's addend, the sums so far, and C, in turn.
 struct DotStage {
   const Product& p;
-  const ProductBlock& block;
+  size_t column;  // of C
+  size_t columns;
   size_t columns_apart;  // between rows of `kept`
   float* kept;           // of the row, where C does not keep sums; or null
   bool first;
@@ -224,7 +154,7 @@ THIMBLE_DOT_INLINE void FinishRow(const DotStage& stage, size_t at,
                                   const float* sums, float* kept) {
   const Product& p = stage.p;
   const bool in_c = p.c.dtype() == DType::kF32;
-  const size_t columns = stage.block.columns;
+  const size_t columns = stage.columns;
   if (in_c) kept = p.c.f32() + at;
   for (size_t c = 0; c < columns; c += kLanes) {
     const size_t n = HWY_MIN(columns - c, size_t{kLanes});
@@ -247,8 +177,8 @@ void FinishRowsOf(const DotStage& stage, size_t row, size_t rows,
                   const float* sums) {
   for (size_t r = 0; r < rows; ++r) {
     FinishRow<kFirst, kLast>(
-        stage, (row + r) * stage.p.cols + stage.block.first_column,
-        sums + r * kMostColumns,
+        stage, (row + r) * stage.p.cols + stage.column,
+        sums + r * kStripColumns,
         stage.kept == nullptr ? nullptr : stage.kept + r * stage.columns_apart);
   }
 }
@@ -264,72 +194,160 @@ void FinishRows(const DotStage& stage, size_t row, size_t rows,
   }
 }
 
-template <size_t kV>
+// Where vectors of a strip from column `c` on go straight from registers, for
+// rows from `row` on.
+TileTarget TargetOf(const DotStage& stage, size_t row, size_t c) {
+  const size_t at = row * stage.p.cols + stage.column + c;
+  TileTarget target = {nullptr, stage.p.cols, nullptr, stage.p.cols,
+                       !stage.first};
+  if (stage.p.c.dtype() == DType::kF32) {
+    target.sums = stage.p.c.f32() + at;
+    return target;
+  }
+  if (stage.kept != nullptr) {
+    target.sums = stage.kept + c;
+    target.sums_row = stage.columns_apart;
+  }
+  if (stage.last) target.to = stage.p.c.halves(DType::kBF16) + at;
+  return target;
+}
+
+// Some rows over one strip, at most `rows`; returns how many. `row` counts in
+// `from`, `c_row` in C.
+template <size_t kWide>
+size_t SumStrip(const DotRows& from, size_t row, size_t rows, size_t c_row,
+                const DotPanel& panel, size_t s, Next& next,
+                const DotStage& stage) {
+  constexpr size_t kV = kWide < kTileVectors ? kWide : kTileVectors;
+  const bool straight = stage.columns == kWide * kLanes &&
+                        (!stage.first || !stage.p.addend.is_there());
+  alignas(64) float sums[kTileRows * kStripColumns];
+  size_t done = 0;
+  for (size_t v = 0; v < kWide; v += kV) {
+    const size_t c = v * kLanes;
+    const TileTarget target =
+        straight ? TargetOf(stage, c_row, c)
+                 : TileTarget{sums + c, kStripColumns, nullptr, 0, false};
+    done = SumRows<kV>(from, row, rows, panel.strip(s) + c, kWide * kLanes,
+                       panel.pairs(), next, target);
+  }
+  if (!straight) FinishRows(stage, c_row, done, sums);
+  return done;
+}
+
+// All sums of rows [row, row + rows) of C over one strip; `from` begins there.
+void SumRowsOfStrip(const DotRows& from, size_t row, size_t rows,
+                    const DotPanel& panel, size_t s, Next& next,
+                    DotStage stage) {
+  const auto sum = panel.width(s) == kLanes ? SumStrip<1> : SumStrip<2>;
+  for (size_t r = 0; r < rows;) {
+    const size_t done = sum(from, r, rows - r, row + r, panel, s, next, stage);
+    if (stage.kept != nullptr) stage.kept += done * stage.columns_apart;
+    r += done;
+  }
+}
+
+// What is asked for while some rows of a block's panel are summed up: their
+// successors, and a share of the next panel's columns of B.
+struct DotNext {
+  const Product& p;
+  const ProductBlock& block;
+  const DotPanel& panel;
+  const ProductBlock& then;  // the next panel's block; without rows: none
+  size_t begin;              // its terms
+  size_t terms;
+
+  // How often a strip's tiles of so many rows ask.
+  size_t Times(size_t rows) const {
+    return (rows / kTileRows + 1) * (panel.pairs() / kFetchPairs + 1);
+  }
+
+  void SetB(Next& next) const {
+    if (then.rows == 0) return;
+    next.b = AheadOfB(p, then, begin, terms);
+    next.b_rows = next.b.rows() / (Times(block.rows) * panel.strips()) + 1;
+  }
+
+  // While rows [row, row + rows) are read where they lie, in the first strip.
+  void SetRestOfA(size_t row, size_t rows, Next& next) const {
+    const size_t there = HWY_MIN(rows, kTileRows);
+    next.a = AheadOfA(p, row + there, rows - there, panel.begin, panel.terms);
+    next.a_rows = rows / Times(rows) + 1;
+  }
+
+  // While copies of rows [row, row + rows) are read, in all strips.
+  void SetNextOfA(size_t row, size_t rows, Next& next) const {
+    const size_t left = block.first_row + block.rows - row - rows;
+    if (left > 0) {
+      next.a = AheadOfA(p, row + rows, HWY_MIN(left, kRows), panel.begin,
+                        panel.terms);
+    } else if (then.rows > 0) {
+      next.a =
+          AheadOfA(p, then.first_row, HWY_MIN(then.rows, kRows), begin, terms);
+    }
+    next.a_rows = next.a.rows() / (Times(rows) * panel.strips()) + 1;
+  }
+};
+
+// A panel's terms of a block, whose sums so far are `kept` where C does not
+// keep them, rows `columns_apart`.
 void MultiplyPanel(const Product& p, const ProductBlock& block,
-                   const DotPanel& panel, float* kept, size_t columns_apart) {
-  const DotStage stage = {.p = p,
-                          .block = block,
-                          .columns_apart = columns_apart,
-                          .kept = kept,
-                          .first = panel.begin == 0,
-                          .last = panel.begin + panel.terms == p.depth};
-  const size_t step = p.a_depth == 1 ? kRows : kMostRows;
-  const size_t groups = (block.rows + step - 1) / step;
-  const size_t begin = panel.begin + panel.terms;  // of the next one
-  const size_t terms = HWY_MIN(p.depth - begin, kPanelDepth);
-  Ahead of_b;
-  if (terms > 0) of_b = AheadOfB(p, block, begin, terms);
-  const size_t share = of_b.rows() / groups + 1;
+                   const ProductBlock& next_block, const DotPanel& panel,
+                   float* kept, size_t columns_apart) {
+  DotStage stage = {.p = p,
+                    .column = 0,
+                    .columns = 0,
+                    .columns_apart = columns_apart,
+                    .kept = nullptr,
+                    .first = panel.begin == 0,
+                    .last = panel.begin + panel.terms == p.depth};
+  const size_t begin = stage.last ? 0 : panel.begin + panel.terms;
+  const DotNext then = {.p = p,
+                        .block = block,
+                        .panel = panel,
+                        .then = stage.last ? next_block : block,
+                        .begin = begin,
+                        .terms = HWY_MIN(p.depth - begin, kPanelDepth)};
+  Next next;
+  then.SetB(next);
+  const bool in_place = ReadsInPlace(p, panel);
+  const size_t step = in_place ? block.rows : kRows;
   for (size_t r = 0; r < block.rows; r += step) {
     const size_t rows = HWY_MIN(block.rows - r, step);
     const size_t row = block.first_row + r;
-    Ahead of_a;
-    if (r + rows < block.rows) {
-      of_a = AheadOfA(p, row + rows, HWY_MIN(block.rows - r - rows, step),
-                      panel.begin, panel.terms);
-    } else if (terms > 0) {
-      of_a =
-          AheadOfA(p, block.first_row, HWY_MIN(block.rows, step), begin, terms);
+    DotCopy copy;
+    DotRows from;
+    if (in_place) {
+      from = RowsInPlace(p, row, panel);
+      then.SetRestOfA(row, rows, next);
+    } else {
+      from = copy.Take(p, row, rows, panel);
+      then.SetNextOfA(row, rows, next);
     }
-    of_b.Fetch(share);
-    alignas(64) float sums[kMostRows * kMostColumns];
-    const DotGroup group(p, row, rows, panel);
-    SumGroup<kV>(group, rows, panel, of_a, sums);
-    DotStage at = stage;
-    if (kept != nullptr) at.kept = kept + r * columns_apart;
-    FinishRows(at, row, rows, sums);
+    for (size_t s = 0; s < panel.strips(); ++s) {
+      const size_t first = s * kStripColumns;
+      stage.column = block.first_column + first;
+      stage.columns = HWY_MIN(block.columns - first, kStripColumns);
+      if (kept != nullptr) stage.kept = kept + r * columns_apart + first;
+      SumRowsOfStrip(from, row, rows, panel, s, next, stage);
+    }
   }
 }
 
 }  // namespace
 
-// All terms of a block.
-void MultiplyBlock(const Product& p, const matmul::StagedScratch& layout,
-                   const ProductBlock& block, float* scratch) {
+// All terms of a block. `next` is asked for ahead, if it has rows.
+void MultiplyBlock(const Product& p, const dot::ProductLayout& layout,
+                   const ProductBlock& block, const ProductBlock& next,
+                   float* scratch) {
   DotPanel panel;
   panel.data = reinterpret_cast<uint32_t*>(scratch);
   panel.vectors = (block.columns + kLanes - 1) / kLanes;
-  if (panel.vectors == 3) panel.vectors = 4;
-  // A C that is summed up in one go needs none.
-  float* kept = p.depth > kPanelDepth && layout.of_sums > 0
-                    ? scratch + layout.of_panels
-                    : nullptr;
+  float* kept = layout.sums > 0 ? scratch + layout.sums : nullptr;
   for (panel.begin = 0; panel.begin < p.depth; panel.begin += kPanelDepth) {
     panel.terms = HWY_MIN(p.depth - panel.begin, kPanelDepth);
-    if (p.b_transposed) {
-      PackColumns(Bits(p.b) + block.first_column * p.b_stride + panel.begin,
-                  block.columns, p.b_stride, panel.terms, panel.width(),
-                  panel.data);
-    } else {
-      PackLines(p, block, panel);
-    }
-    if (panel.vectors == 1) {
-      MultiplyPanel<1>(p, block, panel, kept, layout.columns);
-    } else if (panel.vectors == 2) {
-      MultiplyPanel<2>(p, block, panel, kept, layout.columns);
-    } else {
-      MultiplyPanel<kMostVectors>(p, block, panel, kept, layout.columns);
-    }
+    PackPanel(p, block, panel);
+    MultiplyPanel(p, block, next, panel, kept, layout.columns);
   }
 }
 

@@ -15,9 +15,7 @@
 namespace thimble::kernels {
 namespace dot {
 
-using matmul::kStagedRows;
 using matmul::Product;
-using matmul::StagedScratch;
 
 bool IsDotProduct(const Product& product) {
   return ActiveDotForm() != DotForm::kNone &&
@@ -31,40 +29,60 @@ bool IsDotProduct(const Product& product) {
 
 namespace {
 
-// C as pairs (block of columns, group of rows), blocks outermost.
+// Of A, for a block's rows: half of a second-level cache.
+constexpr size_t kCachedTerms = size_t{256} * 1024;
+
+// C as pairs (block of columns, group of rows), in the order in which they are
+// worked on. Where a block's rows of A stay in the second-level cache, they go
+// through all blocks of columns before the next ones do; else the blocks of
+// columns are outermost.
 class Pairs {
  public:
   explicit Pairs(const Product& p)
       : p_(p),
-        layout_(p.rows, p.cols, p.depth, p.c.dtype()),
+        layout_(p),
+        columns_((p.cols + layout_.columns - 1) / layout_.columns),
         groups_((p.rows + kGroupRows - 1) / kGroupRows),
-        multiply_(THIMBLE_DOT_TABLE(MultiplyBlock).Get()) {}
-
-  size_t count() const {
-    return (p_.cols + layout_.columns - 1) / layout_.columns * groups_;
+        multiply_(THIMBLE_DOT_TABLE(MultiplyBlock).Get()) {
+    if (layout_.rows * p.depth <= kCachedTerms) {
+      span_ = layout_.rows / kGroupRows;
+    };
   }
+
+  size_t count() const { return columns_ * groups_; }
 
   // Pairs [begin, end).
   void Multiply(size_t begin, size_t end, float* scratch) const {
     const FlushDenormals flush;
-    for (size_t i = begin; i < end;) {
-      const size_t group = i % groups_;
-      const size_t count = std::min(
-          {groups_ - group, end - i, size_t{kStagedRows / kGroupRows}});
-      const size_t row = group * kGroupRows;
-      const size_t column = i / groups_ * layout_.columns;
-      const ProductBlock block = {
-          row, std::min(count * kGroupRows, p_.rows - row), column,
-          std::min(layout_.columns, p_.cols - column)};
-      multiply_(p_, layout_, block, scratch);
-      i += count;
+    while (begin < end) {
+      ProductBlock block, next = {};
+      begin += BlockAt(begin, end, block);
+      if (begin < end) BlockAt(begin, end, next);
+      multiply_(p_, layout_, block, next, scratch);
     }
   }
 
  private:
+  // The block that begins at a pair; returns how many pairs it has.
+  size_t BlockAt(size_t pair, size_t end, ProductBlock& block) const {
+    const size_t span = std::min(span_, groups_);
+    const size_t first = pair / (columns_ * span) * span;
+    const size_t groups = std::min(groups_ - first, span);
+    const size_t in_span = pair - first * columns_;
+    const size_t count = std::min(
+        {groups - in_span % groups, end - pair, layout_.rows / kGroupRows});
+    block.first_row = (first + in_span % groups) * kGroupRows;
+    block.rows = std::min(count * kGroupRows, p_.rows - block.first_row);
+    block.first_column = in_span / groups * layout_.columns;
+    block.columns = std::min(layout_.columns, p_.cols - block.first_column);
+    return count;
+  }
+
   const Product& p_;
-  StagedScratch layout_;
+  ProductLayout layout_;
+  size_t columns_;
   size_t groups_;
+  size_t span_ = SIZE_MAX;  // groups that go through all columns together
   decltype(&dot_native::MultiplyBlock) multiply_;
 };
 

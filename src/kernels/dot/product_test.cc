@@ -33,8 +33,8 @@ const DotCase kDotCases[] = {
     {{33, 33}, 17}, {{257, 5}, 3}, {{5, 257}, 4}, {{9, 5}, 259},
 };
 const DotCase kLargeDotCases[] = {
-    {{48, 40}, 32},  {{300, 140}, 13}, {{140, 300}, 13},
-    {{7, 130}, 530}, {{512, 176}, 35}, {{176, 48}, 512},
+    {{48, 40}, 32},   {{300, 140}, 13}, {{140, 300}, 13}, {{7, 130}, 530},
+    {{512, 176}, 35}, {{176, 48}, 512}, {{150, 70}, 300}, {{130, 290}, 62},
 };
 
 // One of the three kernels as a product: c[m, n] = sum of a(m, k) * b(k, n).
@@ -187,6 +187,7 @@ TEST(DotProduct, LargeOnesAreTheSumOfPairsToTheBit) {
   CheckKernel(Kernel::kForward, kBF16, kLargeDotCases);
   CheckKernel(Kernel::kGradInput, kBF16, kLargeDotCases);
   CheckKernel(Kernel::kGradWeight, kBF16, kLargeDotCases);
+  CheckKernel(Kernel::kGradWeight, kF32, kLargeDotCases);
 }
 
 // Two pairs, with one output. The second of a pair goes first: a 1 is lost

@@ -61,8 +61,8 @@ THIMBLE_DOT_INLINE void AddTo(const ZippedSums<kV>& more,
 template <int kV>
 THIMBLE_DOT_INLINE void StoreSumRows(const SparsePass& pass,
                                      const ZippedSums<kV>& sums, int64_t first,
-                                     float* to) {
-  const int64_t cols = pass.cols, segment = pass.tile.height * cols;
+                                     int64_t height, float* to) {
+  const int64_t cols = pass.cols, segment = height * cols;
   THIMBLE_DOT_UNROLL
   for (int v = 0; v < kV; ++v) {
     Floats low, high;
@@ -140,7 +140,7 @@ THIMBLE_DOT_INLINE void SumRows(const SparsePass& pass, const Mover& mover,
       Store(sums.high[v], kept + v * dot::kLinePixels + kLanes);
     }
   } else if (sum.sums != nullptr) {
-    StoreSumRows(pass, sums, first, sum.sums);
+    StoreSumRows(pass, sums, first, sum.height, sum.sums);
   } else {
     StoreHalfRows(pass, sums, first, sum);
   }
@@ -148,28 +148,34 @@ THIMBLE_DOT_INLINE void SumRows(const SparsePass& pass, const Mover& mover,
 
 }  // namespace
 
-// One output and phase of a tile.
-void SumSparse(const SparsePass& pass, const SparseSum& sum) {
+// One phase of some outputs of a tile.
+void SumSparse(const SparsePass& pass, SparseSum sum) {
   const Mover mover(pass.cols);
+  for (int64_t o = 0; o < sum.outputs; ++o) {
 #if THIMBLE_DOT_IS_AVX2
-  for (int64_t v = 0; v < pass.tile.height; ++v) {
-    SumRows<1>(pass, mover, sum, v);
-  }
+    for (int64_t v = 0; v < sum.height; ++v) {
+      SumRows<1>(pass, mover, sum, v);
+    }
 #else
-  if (pass.tile.height == 8) {
-    SumRows<8>(pass, mover, sum, 0);
-  } else {
-    SumRows<4>(pass, mover, sum, 0);
-  }
+    if (sum.height == 8) {
+      SumRows<8>(pass, mover, sum, 0);
+    } else {
+      SumRows<4>(pass, mover, sum, 0);
+    }
 #endif
+    sum.starts += sum.next_starts;
+    sum.chunk_sums += pass.output_sums();
+    if (sum.sums != nullptr) sum.sums += pass.output_sums();
+    for (int64_t g = 0; g < pass.segments(); ++g) sum.to[g] += sum.next_to[g];
+  }
 }
 
 // Row r of one segment of positions, from its four phases, becomes two rows of
 // `to`. A phase's sums are `phase` floats behind those of the one before.
-void JoinSparsePhases(const SparsePass& pass, const float* sums, int64_t phase,
-                      float* to) {
+void JoinSparsePhases(const SparsePass& pass, int64_t height, const float* sums,
+                      int64_t phase, float* to) {
   const int64_t cols = pass.cols;
-  for (int64_t r = 0; r < 2 * pass.tile.height; ++r) {
+  for (int64_t r = 0; r < 2 * height; ++r) {
     const float* even = sums + r % 2 * 2 * phase + r / 2 * cols;
     if (cols == 8) {
       const Words both = LoadHalves(even, even + phase);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/dot/direct_planes.h"  // of source-inl.h
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/flush.h"
 
@@ -39,6 +38,8 @@ struct SparseCall {
   int64_t images;
   bool plain;  // results are stored as they are, and nothing else
 
+  // Results go from registers to the tensor.
+  bool direct() const { return plain && pass.phases == 1; }
   int64_t segments() const { return images * pass.bands(); }
   int64_t tiles() const { return conv::CeilDiv(segments(), pass.segments()); }
   // That one thread works on where the sink reduces.
@@ -53,18 +54,6 @@ struct Range {
   int64_t end;
 };
 
-SparseSegments SegmentsOf(const SparseCall& call, int64_t tile) {
-  const SparsePass& pass = call.pass;
-  const int64_t first = tile * pass.segments();
-  SparseSegments segments;
-  segments.count = std::min(pass.segments(), call.segments() - first);
-  for (int64_t g = 0; g < segments.count; ++g) {
-    segments.image[g] = (first + g) / pass.bands();
-    segments.row[g] = (first + g) % pass.bands() * pass.tile.height;
-  }
-  return segments;
-}
-
 // The element of the result at which a segment of an output begins.
 int64_t ResultAt(const SparsePass& pass, const SparseSegments& segments,
                  int64_t segment, int64_t output) {
@@ -73,18 +62,18 @@ int64_t ResultAt(const SparsePass& pass, const SparseSegments& segments,
          pass.out_width();
 }
 
-// Writes what is in the sums of an output. Segments of one image follow each
+// Writes the sums of an output. Segments of one image follow each
 // other there as they do in the image.
 void WriteOutput(const SparseCall& call, const SparseScratch& scratch,
-                 const SparseSegments& segments, int64_t output,
+                 const SparseSegments& segments, int64_t output, float* sums,
                  conv::Partial* partial) {
   const SparsePass& pass = call.pass;
-  const int64_t size = pass.tile.height * pass.cols;
-  float* values = scratch.sums;
+  const int64_t size = segments.height * pass.cols;
+  float* values = sums;
   if (pass.phases > 1) {
-    values += pass.phases * pass.positions();
+    values = scratch.sums + kSumOutputs * pass.output_sums();
     for (int64_t g = 0; g < segments.count; ++g) {
-      call.build.join(pass, scratch.sums + g * size, pass.positions(),
+      call.build.join(pass, segments.height, sums + g * size, pass.positions(),
                       values + g * pass.phases * size);
     }
   }
@@ -100,37 +89,40 @@ void WriteOutput(const SparseCall& call, const SparseScratch& scratch,
   }
 }
 
-// Sums of chunk `k` of output `output`, which is number `i` of its block.
-void SumOutput(const SparseCall& call, const SparseScratch& scratch,
-               const SparseSegments& segments, int64_t k, int64_t output,
-               int64_t i) {
+// Sums of chunk `k` of `count` outputs from `output` on, which is number `i` of
+// its block. Those of the last chunk are in scratch, or where they belong.
+void SumOutputs(const SparseCall& call, const SparseScratch& scratch,
+                const SparseSegments& segments, int64_t k, int64_t output,
+                int64_t i, int64_t count) {
   const SparsePass& pass = call.pass;
-  const FlushDenormals flush;
   SparseSum sum;
   for (int64_t s = 0; s < kSlots; ++s) {
     sum.slots[s] =
         scratch.tile + pass.slot_plane[s] * pass.tile.plane_bytes(pass.chunk);
   }
   sum.pairs = scratch.records;
+  sum.next_starts = pass.chunks() * pass.slots();
+  sum.outputs = count;
   sum.first = k == 0;
   sum.last = k + 1 == pass.chunks();
-  sum.sums = nullptr;
+  sum.height = segments.height;
+  const int64_t pixels = pass.out_height() * pass.out_width();
+  for (int64_t g = 0; g < kMostSegments; ++g) {
+    // Sums have room for segments that do not exist.
+    sum.to[g] = reinterpret_cast<uint16_t*>(scratch.sums);
+    sum.next_to[g] = 0;
+    if (!call.direct() || g >= segments.count) continue;
+    sum.to[g] =
+        call.sink.to.halves(DType::kBF16) + ResultAt(pass, segments, g, output);
+    sum.next_to[g] = pixels;
+  }
   for (int64_t phase = 0; phase < pass.phases; ++phase) {
     sum.starts = scratch.starts + (i * pass.chunks() + k) * pass.slots() +
                  phase * kSlots;
     sum.chunk_sums =
         scratch.chunk_sums + (i * pass.phases + phase) * pass.positions();
-    if (call.plain && pass.phases == 1) {
-      uint16_t* to = call.sink.to.halves(DType::kBF16);
-      for (int64_t g = 0; g < pass.segments(); ++g) {
-        // Sums have room for segments that do not exist.
-        sum.to[g] = g < segments.count
-                        ? to + ResultAt(pass, segments, g, output)
-                        : reinterpret_cast<uint16_t*>(scratch.sums);
-      }
-    } else {
-      sum.sums = scratch.sums + phase * pass.positions();
-    }
+    sum.sums =
+        call.direct() ? nullptr : scratch.sums + phase * pass.positions();
     call.build.sum(pass, sum);
   }
 }
@@ -139,20 +131,32 @@ void SumOutput(const SparseCall& call, const SparseScratch& scratch,
 void RunTile(const SparseCall& call, const SparseScratch& scratch, int64_t tile,
              bool loaded, int64_t output, int64_t count) {
   const SparsePass& pass = call.pass;
-  const SparseSegments segments = SegmentsOf(call, tile);
+  const SparseSegments segments = SegmentsOf(pass, call.images, tile);
   for (int64_t k = 0; k < pass.chunks(); ++k) {
+    const FlushDenormals flush;
     if (!loaded || pass.chunks() > 1) {
-      const FlushDenormals flush;
       const int64_t first = k * pass.chunk;
       call.build.fill(pass, call.input, segments, first,
                       std::min(pass.chunk, pass.channels - first),
                       scratch.tile);
     }
-    for (int64_t i = 0; i < count; ++i) {
-      SumOutput(call, scratch, segments, k, output + i, i);
-      // Denormals of other tensors are as they are from here on.
-      if (k + 1 < pass.chunks() || (call.plain && pass.phases == 1)) continue;
-      WriteOutput(call, scratch, segments, output + i, scratch.partials + i);
+    if (k + 1 < pass.chunks() || call.direct()) {
+      SumOutputs(call, scratch, segments, k, output, 0, count);
+    }
+  }
+  if (call.direct()) return;
+  for (int64_t i = 0; i < count; i += kSumOutputs) {
+    const int64_t some = std::min(kSumOutputs, count - i);
+    {
+      const FlushDenormals flush;
+      SumOutputs(call, scratch, segments, pass.chunks() - 1, output + i, i,
+                 some);
+    }
+    // Denormals of other tensors are as they are from here on.
+    for (int64_t j = 0; j < some; ++j) {
+      WriteOutput(call, scratch, segments, output + i + j,
+                  scratch.sums + j * pass.output_sums(),
+                  scratch.partials + i + j);
     }
   }
 }

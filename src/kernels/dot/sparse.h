@@ -17,6 +17,7 @@
 // that. An odd weight is paired with zeros.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -42,6 +43,8 @@ struct SparseScratch {
     lists = reinterpret_cast<uint32_t*>(take(pass.list_bytes()));
     starts = reinterpret_cast<uint32_t*>(take(pass.start_bytes()));
     places = starts + pass.start_count();
+    table = reinterpret_cast<uint32_t*>(take(pass.table_bytes()));
+    counts = reinterpret_cast<uint16_t*>(table + pass.block_columns());
     row_at = reinterpret_cast<uint16_t*>(take(pass.cursor_bytes()));
     chunk_sums = reinterpret_cast<float*>(take(pass.chunk_bytes()));
     sums = reinterpret_cast<float*>(take(pass.sum_bytes()));
@@ -55,6 +58,8 @@ struct SparseScratch {
   uint32_t* lists;          // [slot]: records of a chunk
   uint32_t* starts;         // [output][chunk][slot]: where pairs begin
   uint32_t* places;         // the same: where the next record belongs
+  uint32_t* table;          // of columns of a block: list and offset
+  uint16_t* counts;         // of them, in each chunk: entries
   uint16_t* row_at;         // of each row of the index: the next entry
   float* chunk_sums;        // [output][phase][row][line]
   float* sums;              // [phase][segment][row][column], then whole rows
@@ -68,23 +73,48 @@ struct SparseWeights {
   const uint16_t* values;
 };
 
-// Segments of a tile: their images and first rows of positions.
+// Segments of a tile: their images and first rows of positions. The last tile
+// is one of half the height and twice the segments, where there is not enough
+// left for a whole one.
 struct SparseSegments {
   int64_t count = 0;
+  int64_t height = 0;  // rows of positions
   int64_t image[kMostSegments] = {};
   int64_t row[kMostSegments] = {};
 };
 
-// What the sums of one output and phase are made of, and where they go.
+inline SparseSegments SegmentsOf(const SparsePass& pass, int64_t images,
+                                 int64_t tile) {
+  const int64_t first = tile * pass.segments();
+  const int64_t left = std::min(pass.segments(), images * pass.bands() - first);
+  const bool halved = pass.tile.height == 8 && 2 * left <= pass.segments();
+  const int64_t parts = halved ? 2 : 1;
+  SparseSegments segments;
+  segments.count = parts * left;
+  segments.height = pass.tile.height / parts;
+  for (int64_t g = 0; g < segments.count; ++g) {
+    const int64_t segment = first + g / parts;
+    segments.image[g] = segment / pass.bands();
+    segments.row[g] =
+        segment % pass.bands() * pass.tile.height + g % parts * segments.height;
+  }
+  return segments;
+}
+
+// What the sums of a phase of some outputs are made of, and where they go.
 struct SparseSum {
   const std::byte* slots[kSlots];  // where offsets begin
   const uint32_t* pairs;           // of records
   const uint32_t* starts;          // of three slots, and the end
+  int64_t next_starts;             // from one output to the next
+  int64_t outputs;
   float* chunk_sums;
   bool first;  // chunk
   bool last;
+  int64_t height;
   float* sums;  // null: to bf16, where segments begin
   uint16_t* to[kMostSegments];
+  int64_t next_to[kMostSegments];  // from one output to the next
 };
 
 // Scratch of the way; nothing where there is none.

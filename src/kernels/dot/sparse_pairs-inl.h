@@ -130,40 +130,34 @@ THIMBLE_DOT_INLINE void ForRows(const SparsePass& pass,
   }
 }
 
-// Calls f(list, record) for the entries of one row, which is line `line` of the
-// chunk whose lists are `chunk` slots past those of chunk 0. A channel's lists
-// are `lists` apart.
-template <typename F>
-THIMBLE_DOT_INLINE void ForRecords(const RecordMaker& maker,
-                                   const RowEntries& entries, int64_t base,
-                                   uint32_t lists, uint32_t chunk,
-                                   uint32_t offset, const F& f) {
-#if THIMBLE_DOT_IS_AVX2
-  for (int64_t i = 0; i < entries.count; ++i) {
-    const auto column = static_cast<uint32_t>(entries.columns[i] - base);
-    f(maker.Channel(column) * lists + chunk + maker.Slot(column),
-      maker.Record(column, entries.values[i]) + offset);
+// Of each column of the block: its list in chunk 0 (low half), and by how much
+// its tap's line is behind the channel's first one.
+inline void ListColumns(const SparsePass& pass, int64_t channels,
+                        uint32_t* table) {
+  const int64_t taps = pass.tap_count();
+  for (int64_t i = 0; i < channels * taps; ++i) {
+    const dot::SparseTap& tap = pass.taps[i % taps];
+    const int64_t list = i / taps * pass.chunks() * pass.slots() + tap.slot;
+    const int64_t offset = tap.line * dot::kLineBytes / dot::kOffsetUnit;
+    table[i] = static_cast<uint32_t>(list | offset << 16);
   }
-#else
-  alignas(64) uint32_t list[kLanes];
-  alignas(64) uint32_t record[kLanes];
-  for (int64_t i = 0; i < entries.count; i += kLanes) {
-    const int64_t left = HWY_MIN(entries.count - i, kLanes);
-    RecordLines lines;
-    MakeRecords(maker, entries.columns + i, base, entries.values + i, left,
-                lines);
-    Store(_mm512_add_epi32(_mm512_add_epi32(lines.slots, SetWords(chunk)),
-                           _mm512_mullo_epi32(lines.channels, SetWords(lists))),
-          list);
-    Store(_mm512_add_epi32(lines.records, SetWords(offset)), record);
-    if (left == kLanes) {
-      THIMBLE_DOT_UNROLL
-      for (int64_t j = 0; j < kLanes; ++j) f(list[j], record[j]);
-    } else {
-      for (int64_t j = 0; j < left; ++j) f(list[j], record[j]);
+}
+
+// From how many entries each column has in each chunk, [chunk][column], to how
+// many records each list has.
+inline void CountLists(const SparsePass& pass, int64_t channels,
+                       const SparseScratch& scratch) {
+  const int64_t columns = channels * pass.tap_count();
+  std::memset(scratch.places, 0,
+              static_cast<size_t>(channels * pass.chunks() * pass.slots()) *
+                  sizeof(uint32_t));
+  for (int64_t k = 0; k < pass.chunks(); ++k) {
+    for (int64_t i = 0; i < columns; ++i) {
+      const uint32_t list = scratch.table[i] & 0xFFFFu;
+      scratch.places[list + k * pass.slots()] +=
+          scratch.counts[k * columns + i];
     }
   }
-#endif
 }
 
 // From how many records each list has to where it begins, in pairs and in
@@ -251,38 +245,41 @@ int64_t TransposeRecords(const SparsePass& pass, const SparseWeights& weights,
                          int64_t channel, int64_t end,
                          const SparseScratch& scratch) {
   const RowReader reader(weights, pass.tap_count(), scratch);
-  const RecordMaker maker(pass, 0);
-  const int64_t base = channel * pass.tap_count();
-  const auto slots = static_cast<uint32_t>(pass.slots());
-  const auto lists = static_cast<uint32_t>(pass.chunks()) * slots;
-  const auto for_records = [&](int64_t o, const RowEntries& entries,
-                               const auto& f) {
-    const int64_t line = o % pass.chunk * pass.tile.lines;
-    ForRecords(maker, entries, base, lists,
-               static_cast<uint32_t>(o / pass.chunk) * slots,
-               static_cast<uint32_t>(line * dot::kLineBytes / dot::kOffsetUnit),
-               f);
-  };
+  const int64_t taps = pass.tap_count(), base = channel * taps;
+  const int64_t lists = pass.chunks() * pass.slots();
   int64_t count = WantedChannels(pass, weights, end - channel);
-  uint32_t* places = scratch.places;
-  std::memset(places, 0, static_cast<size_t>(count * lists) * sizeof(uint32_t));
+  const int64_t columns = count * taps;
+  std::memset(scratch.counts, 0,
+              static_cast<size_t>(pass.chunks() * columns) * sizeof(uint16_t));
   ForRows(pass, weights, reader, {channel, channel + count}, scratch.row_at,
           [&](int64_t o, const RowEntries& entries, int64_t) {
-            for_records(o, entries,
-                        [&](uint32_t list, uint32_t) { ++places[list]; });
+            uint16_t* counts = scratch.counts + o / pass.chunk * columns - base;
+            for (int64_t i = 0; i < entries.count; ++i) {
+              ++counts[entries.columns[i]];
+            }
           });
+  ListColumns(pass, count, scratch.table);
+  CountLists(pass, count, scratch);
   count = PlaceLists(pass, count, weights.pattern.block.inputs, scratch);
-  uint32_t* records = scratch.records;
   ForRows(pass, weights, reader, {channel, channel + count}, scratch.row_at,
           [&](int64_t o, const RowEntries& entries, int64_t read) {
-            for_records(o, entries, [&](uint32_t list, uint32_t record) {
-              records[places[list]++] = record;
-            });
+            const auto line =
+                static_cast<uint32_t>(o % pass.chunk * pass.tile.lines *
+                                      dot::kLineBytes / dot::kOffsetUnit);
+            uint32_t* places = scratch.places + o / pass.chunk * pass.slots();
+            const uint32_t* table = scratch.table - base;
+            uint32_t* records = scratch.records;
+            for (int64_t i = 0; i < entries.count; ++i) {
+              const uint32_t to = table[entries.columns[i]];
+              records[places[to & 0xFFFFu]++] =
+                  ((to >> 16) + line) | uint32_t{entries.values[i]} << 16;
+            }
             scratch.row_at[o] = static_cast<uint16_t>(scratch.row_at[o] + read);
           });
   const int64_t all = 2 * int64_t{scratch.starts[count * lists]};
   for (int64_t i = 0; i < all; i += kLanes) {
-    Store(SwapMiddles(LoadWords(records + i)), records + i);
+    uint32_t* at = scratch.records + i;
+    Store(SwapMiddles(LoadWords(at)), at);
   }
   return count;
 }

@@ -25,20 +25,9 @@
 #include "kernels/conv/conv.h"
 #include "kernels/conv/operand.h"
 #include "kernels/conv/tile.h"
+#include "kernels/dot/sparse_tile.h"
 
 namespace thimble::kernels::dot {
-
-inline constexpr int64_t kLinePixels = 32;
-inline constexpr int64_t kLineBytes = 64;
-inline constexpr int64_t kOffsetUnit = 8;  // bytes: x86 scales an index by 8
-inline constexpr int64_t kSlots = 3;       // of a phase
-inline constexpr int64_t kMostSegments = 4;
-inline constexpr int64_t kMostLines = 17;
-inline constexpr int64_t kMostTaps = 9;
-
-inline constexpr int64_t kSlotBefore = 0;
-inline constexpr int64_t kSlotBehind = 1;
-inline constexpr int64_t kSlotHere = 2;
 
 // A thread's scratch; of it, a tile in the second-level cache that the first
 // one mostly holds.
@@ -46,28 +35,9 @@ inline constexpr int64_t kSparseBytes = int64_t{112} * 1024;
 inline constexpr int64_t kSparseTileBytes = int64_t{48} * 1024;
 // Outputs whose pairs are in scratch at most.
 inline constexpr int64_t kSparseOutputs = 64;
-inline constexpr int64_t kChunkedOutputs = 24;  // with sums of chunks
-
-struct SparseTap {
-  int32_t slot;  // of all phases
-  int32_t line;  // of the first position's row
-};
-
-// Lines of a channel: line l is the source's row step * (first row of the
-// segment) + row_of[l].
-struct SparseTile {
-  int64_t height = 0;  // rows of positions
-  int64_t lines = 0;   // of a plane
-  int64_t planes = 1;
-  int64_t row_of[kMostLines] = {};
-
-  int64_t plane_bytes(int64_t channels) const {
-    return channels * lines * kLineBytes;
-  }
-  int64_t bytes(int64_t channels) const {
-    return planes * plane_bytes(channels);
-  }
-};
+inline constexpr int64_t kChunkedOutputs = 32;  // of one phase, with chunks
+// Outputs whose sums are there at once, before they are written.
+inline constexpr int64_t kSumOutputs = 4;
 
 struct SparsePass {
   Conv2dShape shape;
@@ -100,16 +70,18 @@ struct SparsePass {
 
   // Bytes of a thread's scratch: tile and lines of zeros, columns of a row of
   // the index with their values, lists of it, where lists begin and where they
-  // are written, where rows of the index go on, sums of chunks, sums, sums over
-  // images, records.
+  // are written, columns of a block, where rows of the index go on, sums of
+  // chunks, sums, sums over images, records.
   int64_t tile_bytes() const {
     return tile.bytes(chunk) + tile.height * kLineBytes;
   }
   int64_t row_columns() const {
-    const int64_t inputs = forward ? channels : outputs;
+    const int64_t inputs = forward ? channels : block;
     return conv::RoundUp(inputs * tap_count() + 32, 32);
   }
-  int64_t column_bytes() const { return row_columns() * 2 * 2; }
+  int64_t column_bytes() const {
+    return row_columns() * (shape.blocks->values() == 1 ? 2 : 4);
+  }
   int64_t list_records() const { return conv::RoundUp(chunk * 3 + 32, 16); }
   int64_t list_bytes() const {
     return forward ? kSlots * list_records() * 4 : 0;
@@ -118,14 +90,23 @@ struct SparsePass {
     return conv::RoundUp(block * chunks() * slots() + 1, 16);
   }
   int64_t start_bytes() const { return start_count() * 4 * (forward ? 1 : 2); }
+  int64_t block_columns() const {
+    return conv::RoundUp(block * tap_count(), 32);
+  }
+  int64_t table_bytes() const {
+    return forward ? 0 : block_columns() * (4 + 2 * chunks());
+  }
   int64_t cursor_bytes() const {
     return forward ? 0 : conv::RoundUp(channels * 2, kLineBytes);
   }
   int64_t chunk_bytes() const {
     return chunks() == 1 ? 0 : block * phases * positions() * 4;
   }
+  // Of one output, and whole rows of one.
+  int64_t output_sums() const { return phases * positions(); }
   int64_t sum_bytes() const {
-    return (phases == 1 ? 1 : 2 * phases) * positions() * 4;
+    const int64_t joined = phases == 1 ? 0 : output_sums();
+    return (kSumOutputs * output_sums() + joined) * 4;
   }
   int64_t partial_bytes() const {
     return conv::RoundUp(block * static_cast<int64_t>(sizeof(conv::Partial)),
@@ -133,12 +114,12 @@ struct SparsePass {
   }
   int64_t fixed_bytes() const {
     return tile_bytes() + column_bytes() + list_bytes() + start_bytes() +
-           cursor_bytes() + chunk_bytes() + sum_bytes() + partial_bytes();
+           table_bytes() + cursor_bytes() + chunk_bytes() + sum_bytes() +
+           partial_bytes();
   }
   int64_t record_bytes() const { return (records + 16) * 4; }
   int64_t Bytes() const { return fixed_bytes() + record_bytes(); }
-  // That one output may take: all of its weights, and one that completes a pair
-  // in each list.
+  // One output's, and what completes its pairs.
   int64_t output_records() const {
     return channels * tap_count() + chunks() * slots();
   }
@@ -178,20 +159,13 @@ inline void SetTile(int64_t height, SparsePass& pass) {
   }
 }
 
-// The line at which the position's row plus `at` begins.
-inline int64_t LineAt(const SparsePass& pass, int64_t at) {
-  for (int64_t l = 0; l < pass.tile.lines; ++l) {
-    if (pass.tile.row_of[l] == at) return l;
-  }
-  return 0;
-}
-
 inline void SetTaps(SparsePass& pass) {
   const Conv2dShape& s = pass.shape;
   pass.behind_moves = pass.step == 1;
   if (pass.tile.planes == 2) {
     pass.slot_plane[kSlotBefore] = pass.slot_plane[kSlotBehind] = 1;
   }
+  const int64_t* rows = pass.tile.row_of;
   for (int64_t t = 0; t < pass.tap_count(); ++t) {
     const SparseReach h = ReachOf(pass, s.kernel_h, t / s.kernel_w);
     const SparseReach w = ReachOf(pass, s.kernel_w, t % s.kernel_w);
@@ -199,7 +173,8 @@ inline void SetTaps(SparsePass& pass) {
         w.at < 0 ? kSlotBefore : (w.at > 0 ? kSlotBehind : kSlotHere);
     pass.taps[t] = {
         static_cast<int32_t>((2 * h.phase + w.phase) * kSlots + slot),
-        static_cast<int32_t>(LineAt(pass, h.at))};
+        static_cast<int32_t>(std::find(rows, rows + pass.tile.lines, h.at) -
+                             rows)};
   }
 }
 
@@ -212,11 +187,14 @@ inline bool SetSparseBlocks(SparsePass& pass) {
   const int64_t unit = pass.forward ? inputs : pass.shape.blocks->outputs;
   const int64_t chunks = conv::CeilDiv(pass.channels, most);
   pass.chunk = conv::RoundUp(conv::CeilDiv(pass.channels, chunks), unit);
-  pass.block = std::min(pass.outputs,
-                        pass.chunks() == 1 ? kSparseOutputs : kChunkedOutputs);
+  pass.block = std::min(pass.outputs, pass.chunks() == 1
+                                          ? kSparseOutputs
+                                          : kChunkedOutputs / pass.phases);
   const int64_t left = kSparseBytes - pass.fixed_bytes();
   pass.records = left / 4 - 16;
-  return pass.records >= pass.output_records();
+  const int64_t together = pass.forward ? 1 : inputs;
+  return pass.block >= together &&
+         pass.records >= pass.output_records() * together;
 }
 
 // False where there is no such way.

@@ -41,13 +41,12 @@ struct RecordMaker {
     }
   }
 
-  // Record, slot and channel of a column.
+  // Record and slot of a column.
   uint32_t Record(uint32_t column, uint16_t value) const {
     return (column / taps_ * channel_ + offsets_[column % taps_]) |
            static_cast<uint32_t>(value) << 16;
   }
   uint32_t Slot(uint32_t column) const { return slots_[column % taps_]; }
-  uint32_t Channel(uint32_t column) const { return column / taps_; }
 
   uint32_t taps_;
   uint32_t channel_;
@@ -58,7 +57,6 @@ struct RecordMaker {
 #if !THIMBLE_DOT_IS_AVX2
 // The same of the first `left` of sixteen columns from `base` on.
 struct RecordLines {
-  Words channels;
   Words records;
   Words slots;
 };
@@ -69,14 +67,14 @@ THIMBLE_DOT_INLINE void MakeRecords(const RecordMaker& maker,
   const Words column = _mm512_sub_epi32(LoadLowHalves(columns),
                                         SetWords(static_cast<uint32_t>(base)));
   // Columns have 16 bits: column * 58255 >> 19 is column / 9.
-  to.channels =
+  const Words channel =
       maker.taps_ == 1
           ? column
           : _mm512_srli_epi32(_mm512_mullo_epi32(column, SetWords(58255)), 19);
   const Words tap = _mm512_sub_epi32(
-      column, _mm512_mullo_epi32(to.channels, SetWords(maker.taps_)));
+      column, _mm512_mullo_epi32(channel, SetWords(maker.taps_)));
   const Words offset = _mm512_add_epi32(
-      _mm512_mullo_epi32(to.channels, SetWords(maker.channel_)),
+      _mm512_mullo_epi32(channel, SetWords(maker.channel_)),
       _mm512_permutexvar_epi32(tap, LoadWords(maker.offsets_)));
   to.records =
       JoinHalves(offset, LoadFirstLowHalves(values, static_cast<size_t>(left)));

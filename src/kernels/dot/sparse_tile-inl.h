@@ -12,7 +12,6 @@
 
 #include "kernels/dot/halves-inl.h"
 #include "kernels/dot/lanes-inl.h"
-#include "kernels/dot/source-inl.h"
 #include "kernels/dot/sparse_lanes-inl.h"
 
 THIMBLE_DOT_BEGIN
@@ -73,35 +72,93 @@ THIMBLE_DOT_INLINE void LoadTwoLines(const LineSource& from, int64_t cols,
   }
 }
 
-// Where there is nothing, a prologue must not make something of it.
-THIMBLE_DOT_INLINE Words ActivatedLine(const SourceRow& row, Words line,
-                                       LaneMask there) {
-  if (!row.prologue) return line;
-  return Masked(there,
-                Zip(Activated(row, Even(line)), Activated(row, Odd(line))));
+// Of one channel. Where there is nothing, a prologue must not make something of
+// it.
+template <bool kPrologue>
+struct Activation {
+  THIMBLE_DOT_INLINE Words Of(const Activation& to, Words line,
+                              LaneMask there) {
+    if constexpr (!kPrologue) return line;
+    Floats even = FusedMulAdd(Even(line), to.scale, to.shift);
+    Floats odd = FusedMulAdd(Odd(line), to.scale, to.shift);
+    if (to.relu) {
+      even = AtLeast(ZeroFloats(), even);
+      odd = AtLeast(ZeroFloats(), odd);
+    }
+    return Masked(there, Zip(even, odd));
+  }
+  Floats scale;
+  Floats shift;
+  bool relu;
+};
+
+// Lines of step 1 of one channel.
+template <int kCols, bool kPrologue>
+THIMBLE_DOT_INLINE void FillLines(const SparsePass& pass,
+                                  const Activation<kPrologue>& to,
+                                  const LineSource* lines, int64_t c,
+                                  std::byte* tile) {
+  for (int64_t l = 0; l < pass.tile.lines; ++l) {
+    const LineSource& from = lines[l];
+    std::byte* at = tile + l * dot::kLineBytes;
+    if (from.lanes == 0) {
+      Store(ZeroWords(), at);
+    } else {
+      Store(Activation<kPrologue>::Of(to, LoadLine(from, kCols, c),
+                                      MaskOf(from.lanes)),
+            at);
+    }
+  }
 }
 
-// One line of channels [first, first + channels).
-template <int kCols>
-void FillLine(const SparsePass& pass, const Conv2dInput& input,
-              const LineSource& from, int64_t first, int64_t channels,
-              std::byte* to) {
-  const int64_t pitch = pass.tile.lines * dot::kLineBytes;
+// Lines of step 2 of one channel, in one or two planes.
+template <int kCols, bool kPrologue>
+THIMBLE_DOT_INLINE void FillPlanes(const SparsePass& pass,
+                                   const Activation<kPrologue>& to,
+                                   const LineSource* lines, int64_t c,
+                                   std::byte* tile) {
   const int64_t plane = pass.tile.plane_bytes(pass.chunk);
-  const LaneMask there = MaskOf(from.lanes);
-  for (int64_t c = first; c < first + channels; ++c, to += pitch) {
-    const SourceRow row(input, c);
-    if (pass.step == 1) {
-      Store(ActivatedLine(row, LoadLine(from, kCols, c), there), to);
-      continue;
-    }
-    Words first_line, second_line;
-    LoadTwoLines(from, kCols, c, first_line, second_line);
-    Store(ActivatedLine(row, LowHalves(first_line, second_line), there), to);
+  for (int64_t l = 0; l < pass.tile.lines; ++l) {
+    const LineSource& from = lines[l];
+    const LaneMask there = MaskOf(from.lanes);
+    std::byte* at = tile + l * dot::kLineBytes;
+    Words first, second;
+    LoadTwoLines(from, kCols, c, first, second);
+    Store(Activation<kPrologue>::Of(to, LowHalves(first, second), there), at);
     if (pass.tile.planes == 1) continue;
-    const Words odd =
-        LowHalves(ShiftedHalves(first_line), ShiftedHalves(second_line));
-    Store(ActivatedLine(row, odd, there), to + plane);
+    const Words odd = LowHalves(ShiftedHalves(first), ShiftedHalves(second));
+    Store(Activation<kPrologue>::Of(to, odd, there), at + plane);
+  }
+}
+
+template <int kCols, bool kPrologue>
+void FillChannels(const SparsePass& pass, const Conv2dInput& input,
+                  const LineSource* lines, int64_t first, int64_t channels,
+                  std::byte* tile) {
+  const int64_t pitch = pass.tile.lines * dot::kLineBytes;
+  Activation<kPrologue> to;
+  to.relu = input.relu;
+  for (int64_t c = first; c < first + channels; ++c, tile += pitch) {
+    if constexpr (kPrologue) {
+      to.scale = SetFloats(input.scale[c]);
+      to.shift = SetFloats(input.shift[c]);
+    }
+    if (pass.step == 1) {
+      FillLines<kCols, kPrologue>(pass, to, lines, c, tile);
+    } else {
+      FillPlanes<kCols, kPrologue>(pass, to, lines, c, tile);
+    }
+  }
+}
+
+template <int kCols>
+void FillWith(const SparsePass& pass, const Conv2dInput& input,
+              const LineSource* lines, int64_t first, int64_t channels,
+              std::byte* tile) {
+  if (input.scale != nullptr) {
+    FillChannels<kCols, true>(pass, input, lines, first, channels, tile);
+  } else {
+    FillChannels<kCols, false>(pass, input, lines, first, channels, tile);
   }
 }
 
@@ -110,16 +167,16 @@ void FillSparseTile(const SparsePass& pass, const Conv2dInput& input,
                     const SparseSegments& segments, int64_t first,
                     int64_t channels, std::byte* tile) {
   const uint16_t* data = input.x.halves(DType::kBF16);
-  for (int64_t line = 0; line < pass.tile.lines; ++line) {
-    const LineSource from = SourceOf(pass, data, segments, line);
-    std::byte* to = tile + line * dot::kLineBytes;
-    if (pass.cols == 32) {
-      FillLine<32>(pass, input, from, first, channels, to);
-    } else if (pass.cols == 16) {
-      FillLine<16>(pass, input, from, first, channels, to);
-    } else {
-      FillLine<8>(pass, input, from, first, channels, to);
-    }
+  LineSource lines[dot::kMostLines];
+  for (int64_t l = 0; l < pass.tile.lines; ++l) {
+    lines[l] = SourceOf(pass, data, segments, l);
+  }
+  if (pass.cols == 32) {
+    FillWith<32>(pass, input, lines, first, channels, tile);
+  } else if (pass.cols == 16) {
+    FillWith<16>(pass, input, lines, first, channels, tile);
+  } else {
+    FillWith<8>(pass, input, lines, first, channels, tile);
   }
   std::memset(tile + pass.tile.bytes(pass.chunk), 0,
               static_cast<size_t>(pass.tile.height * dot::kLineBytes));

@@ -18,6 +18,23 @@ inline uint32_t FillRecord(const SparseWeightPass& pass, int64_t slot) {
                                             << 16;
 }
 
+// Sixteen records: their offsets, their places.
+THIMBLE_DOT_INLINE void SplitRecords(const uint32_t* records, uint16_t* offsets,
+                                     uint16_t* places) {
+#if THIMBLE_DOT_IS_AVX2
+  for (int64_t i = 0; i < kLanes; ++i) {
+    offsets[i] = static_cast<uint16_t>(records[i]);
+    places[i] = static_cast<uint16_t>(records[i] >> 16);
+  }
+#else
+  const Words v = LoadWords(records);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(offsets),
+                      _mm512_cvtepi32_epi16(v));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(places),
+                      _mm512_cvtepi32_epi16(_mm512_srli_epi32(v, 16)));
+#endif
+}
+
 // One output's records, from `at` on. Returns where the next one's begin.
 inline uint32_t PutPlaces(const SparseWeightPass& pass,
                           const RecordMaker& maker, const RowEntries& entries,
@@ -44,7 +61,8 @@ inline uint32_t PutPlaces(const SparseWeightPass& pass,
       }
       *starts++ = at;
       for (int64_t p = 0; p < count; p += kLanes) {
-        Store(LoadWords(list + p), scratch.records + at + p);
+        SplitRecords(list + p, scratch.offsets + at + p,
+                     scratch.places + at + p);
       }
       at += static_cast<uint32_t>(count);
     }
@@ -65,9 +83,9 @@ inline RowEntries ReadPlaces(const SparseWeightPass& pass,
   const int64_t count = end - begin;
   if (block.values() == 1) {
     for (int64_t i = 0; i < count; ++i) {
-      scratch.places[i] = static_cast<uint16_t>(place + i);
+      scratch.row_places[i] = static_cast<uint16_t>(place + i);
     }
-    return {columns + begin, scratch.places, count};
+    return {columns + begin, scratch.row_places, count};
   }
   std::memmove(columns, columns + begin,
                static_cast<size_t>(count) * sizeof(uint16_t));
@@ -78,11 +96,11 @@ inline RowEntries ReadPlaces(const SparseWeightPass& pass,
     for (int64_t j = block.inputs - 1; j >= 0; --j) {
       const int64_t to = i * block.inputs + j;
       columns[to] = static_cast<uint16_t>(column + j * taps);
-      scratch.places[to] = static_cast<uint16_t>(place + i * block.values() +
-                                                 o * block.inputs + j);
+      scratch.row_places[to] = static_cast<uint16_t>(
+          place + i * block.values() + o * block.inputs + j);
     }
   }
-  return {columns, scratch.places, count * block.inputs};
+  return {columns, scratch.row_places, count * block.inputs};
 }
 
 // The four sums of the lanes of four vectors.
@@ -103,12 +121,19 @@ THIMBLE_DOT_INLINE Floats QuarterSums(const Floats (&v)[8], int from) {
 template <int kJ, int kV>
 THIMBLE_DOT_INLINE void AddToSums(const Words (&grad)[kV],
                                   const std::byte* tile,
-                                  const uint32_t* records, float* sums) {
+                                  const uint16_t* offsets, float* sums) {
   const std::byte* at[kJ];
+  uint64_t four = 0;
   Floats acc[8];
   THIMBLE_DOT_UNROLL
   for (int j = 0; j < kJ; ++j) {
-    at[j] = tile + dot::kOffsetUnit * static_cast<uint16_t>(records[j]);
+    if (j % 4 == 0) {
+      std::memcpy(&four, offsets + j, sizeof four);
+      // Loaded once: parts of it would be loads of their own.
+      asm("" : "+r"(four));
+    }
+    at[j] =
+        tile + dot::kOffsetUnit * static_cast<uint16_t>(four >> (j % 4 * 16));
     acc[j] = ZeroFloats();
   }
   THIMBLE_DOT_UNROLL
@@ -148,52 +173,49 @@ THIMBLE_DOT_INLINE void AddToSums(const Words (&grad)[kV],
 }
 
 // Pixels one behind, or one before, within rows; zeros come in.
-class LineMover {
- public:
-  explicit LineMover(int64_t cols) {
-    for (int64_t p = 0; p < dot::kLinePixels; ++p) {
-      behind_[p] = static_cast<uint16_t>(p + 1 == dot::kLinePixels ? p : p + 1);
-      before_[p] = static_cast<uint16_t>(p == 0 ? 0 : p - 1);
-      if (p % cols != 0) has_before_ |= 1u << p;
-      if ((p + 1) % cols != 0) has_behind_ |= 1u << p;
+struct LineOrder {
+  constexpr LineOrder() {
+    for (int p = 0; p < 32; ++p) {
+      behind[p] = static_cast<uint16_t>(p == 31 ? p : p + 1);
+      before[p] = static_cast<uint16_t>(p == 0 ? p : p - 1);
     }
   }
-  THIMBLE_DOT_INLINE Words Moved(const LineMover& mover, const void* line,
-                                 int64_t slot, bool behind_moves) {
-    if (slot == dot::kSlotBefore) {
-      return Permuted(line, mover.behind_, mover.has_behind_);
-    }
-    if (slot == dot::kSlotBehind && behind_moves) {
-      return Permuted(line, mover.before_, mover.has_before_);
-    }
-    return LoadWords(line);
-  }
-
- private:
-  THIMBLE_DOT_INLINE Words Permuted(const void* line, const uint16_t* from,
-                                    uint32_t there) {
-#if THIMBLE_DOT_IS_AVX2
-    uint16_t pixels[dot::kLinePixels], to[dot::kLinePixels];
-    std::memcpy(pixels, line, sizeof pixels);
-    for (int64_t p = 0; p < dot::kLinePixels; ++p) {
-      to[p] = (there >> p & 1) != 0 ? pixels[from[p]] : uint16_t{0};
-    }
-    return LoadWords(to);
-#else
-    return _mm512_maskz_permutexvar_epi16(there, LoadWords(from),
-                                          LoadWords(line));
-#endif
-  }
-
-  uint16_t behind_[dot::kLinePixels];
-  uint16_t before_[dot::kLinePixels];
-  uint32_t has_before_ = 0;
-  uint32_t has_behind_ = 0;
+  alignas(64) uint16_t behind[dot::kLinePixels] = {};
+  alignas(64) uint16_t before[dot::kLinePixels] = {};
 };
+constexpr LineOrder kLineOrder;
+
+THIMBLE_DOT_INLINE Words PermutedLine(const void* line, const uint16_t* from,
+                                      uint32_t there) {
+#if THIMBLE_DOT_IS_AVX2
+  uint16_t pixels[dot::kLinePixels], to[dot::kLinePixels];
+  std::memcpy(pixels, line, sizeof pixels);
+  for (int64_t p = 0; p < dot::kLinePixels; ++p) {
+    to[p] = (there >> p & 1) != 0 ? pixels[from[p]] : uint16_t{0};
+  }
+  return LoadWords(to);
+#else
+  return _mm512_maskz_permutexvar_epi16(there, LoadWords(from),
+                                        LoadWords(line));
+#endif
+}
+
+THIMBLE_DOT_INLINE Words MovedLine(const SparsePass& tiles, const void* line,
+                                   int64_t slot) {
+  const uint32_t begins =
+      tiles.cols == 8 ? 0x01010101u : (tiles.cols == 16 ? 0x00010001u : 1u);
+  if (slot == dot::kSlotBefore) {
+    return PermutedLine(line, kLineOrder.behind, ~(begins << (tiles.cols - 1)));
+  }
+  if (slot == dot::kSlotBehind && tiles.behind_moves) {
+    return PermutedLine(line, kLineOrder.before, ~begins);
+  }
+  return LoadWords(line);
+}
 
 template <int kV>
-void AddLists(const SparsePass& tiles, const LineMover& mover,
-              const SparseWeightScratch& scratch, const uint32_t* starts) {
+void AddLists(const SparsePass& tiles, const SparseWeightScratch& scratch,
+              const uint32_t* starts) {
   for (int64_t s = 0; s < dot::kSlots; ++s) {
     const std::byte* tile =
         scratch.tile +
@@ -204,16 +226,15 @@ void AddLists(const SparsePass& tiles, const LineMover& mover,
     Words grad[kV];
     THIMBLE_DOT_UNROLL
     for (int v = 0; v < kV; ++v) {
-      grad[v] = LineMover::Moved(mover, scratch.grad + v * dot::kLineBytes, s,
-                                 tiles.behind_moves);
+      grad[v] = MovedLine(tiles, scratch.grad + v * dot::kLineBytes, s);
     }
 #if !THIMBLE_DOT_IS_AVX2
     for (; i + 8 <= end; i += 8) {
-      AddToSums<8, kV>(grad, tile, scratch.records + i, scratch.sums + i);
+      AddToSums<8, kV>(grad, tile, scratch.offsets + i, scratch.sums + i);
     }
 #endif
     for (; i < end; i += dot::kListUnit) {
-      AddToSums<dot::kListUnit, kV>(grad, tile, scratch.records + i,
+      AddToSums<dot::kListUnit, kV>(grad, tile, scratch.offsets + i,
                                     scratch.sums + i);
     }
   }
@@ -256,8 +277,7 @@ int64_t UnpackPlaces(const SparseWeightPass& pass, const Pattern& pattern,
 void AddSparseWeights(const SparseWeightPass& pass,
                       const dot::SparseSegments& segments,
                       const uint16_t* grad_y, int64_t output, int64_t i,
-                      int64_t k, int64_t height,
-                      const SparseWeightScratch& scratch) {
+                      int64_t k, const SparseWeightScratch& scratch) {
   const SparsePass& tiles = pass.tiles;
   const uint32_t* starts = scratch.starts + i * pass.lists() + k * dot::kSlots;
   if (starts[0] == starts[dot::kSlots]) return;
@@ -271,14 +291,13 @@ void AddSparseWeights(const SparseWeightPass& pass,
                     segments.row[g] * tiles.cols
               : kZeroRow;
   }
-  for (int64_t r = 0; r < height; ++r) {
+  for (int64_t r = 0; r < segments.height; ++r) {
     Store(LoadLine(source, tiles.cols, r), scratch.grad + r * dot::kLineBytes);
   }
-  const LineMover mover(tiles.cols);
-  if (height == 8) {
-    AddLists<8>(tiles, mover, scratch, starts);
+  if (segments.height == 8) {
+    AddLists<8>(tiles, scratch, starts);
   } else {
-    AddLists<4>(tiles, mover, scratch, starts);
+    AddLists<4>(tiles, scratch, starts);
   }
 }
 
@@ -287,7 +306,7 @@ void OrderSums(const SparseWeightPass& pass, int64_t outputs,
                const SparseWeightScratch& scratch) {
   const uint32_t count = scratch.starts[outputs * pass.lists()];
   for (uint32_t i = 0; i < count; ++i) {
-    scratch.ordered[scratch.records[i] >> 16] = scratch.sums[i];
+    scratch.ordered[scratch.places[i]] = scratch.sums[i];
   }
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/dot/direct_planes.h"  // of source-inl.h
 #include "kernels/dot/dot_form.h"
 #include "kernels/dot/flush.h"
 #include "kernels/dot/sparse.h"
@@ -37,25 +36,6 @@ struct WeightCall {
   const Pattern& pattern;
   const PieceSink& sink;
 };
-
-// The segments of tile `tile`, and how many rows of positions each has.
-int64_t TileAt(const WeightCall& call, int64_t tile, SparseSegments& segments) {
-  const SparsePass& tiles = call.pass.tiles;
-  const int64_t first = tile * tiles.segments();
-  const int64_t left =
-      std::min(tiles.segments(), call.images * tiles.bands() - first);
-  const bool halved = tiles.tile.height == 8 && 2 * left <= tiles.segments();
-  const int64_t parts = halved ? 2 : 1;
-  const int64_t height = tiles.tile.height / parts;
-  segments.count = parts * left;
-  for (int64_t g = 0; g < segments.count; ++g) {
-    const int64_t segment = first + g / parts;
-    segments.image[g] = segment / tiles.bands();
-    segments.row[g] =
-        segment % tiles.bands() * tiles.tile.height + g % parts * height;
-  }
-  return height;
-}
 
 // As many blocks as fit from block `begin` on, before `end`: where that is not
 // the end, whole units.
@@ -111,15 +91,14 @@ void SumRange(const WeightCall& call, const KeptRange& range,
     const int64_t count =
         conv::CeilDiv(call.images * tiles.bands(), tiles.segments());
     for (int64_t t = 0; t < count; ++t) {
-      SparseSegments segments;
-      const int64_t height = TileAt(call, t, segments);
+      const SparseSegments segments = SegmentsOf(tiles, call.images, t);
       for (int64_t k = 0; k < tiles.chunks(); ++k) {
         const int64_t first = k * tiles.chunk;
         call.build.fill(tiles, call.x, segments, first,
                         std::min(tiles.chunk, tiles.channels - first),
                         scratch.tile);
         for (int64_t i = 0; i < outputs; ++i) {
-          call.build.add(pass, segments, call.grad_y, output + i, i, k, height,
+          call.build.add(pass, segments, call.grad_y, output + i, i, k,
                          scratch);
         }
       }

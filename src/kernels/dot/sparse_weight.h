@@ -9,9 +9,7 @@
 // rows of positions are summed up in one chain, then the sixteen lanes as
 //     q[k] = (l[4k] + l[4k+2]) + (l[4k+1] + l[4k+3]),
 //     (q[0] + q[1]) + (q[2] + q[3]);
-// tiles are added in the order of images. The last tile may be one of half the
-// height and twice the segments, where there is not enough left for a whole
-// one.
+// tiles are added in the order of images.
 //
 // A thread works on a range of kept blocks, as many at a time as fit into its
 // scratch, and passes over all tiles for them. Ranges are whole pieces
@@ -50,7 +48,7 @@ struct SparseWeightPass {
   // with their places; lists of it; where lists begin; records; sums.
   int64_t tile_bytes() const { return tiles.tile_bytes() + kLineBytes; }
   int64_t grad_bytes() const { return tiles.tile.height * kLineBytes; }
-  int64_t column_bytes() const { return tiles.column_bytes(); }
+  int64_t column_bytes() const { return tiles.row_columns() * 4; }
   int64_t list_bytes() const { return tiles.list_bytes(); }
   int64_t start_bytes() const {
     return conv::RoundUp((kSparseRows * lists() + 1) * 4, kLineBytes);
@@ -100,22 +98,24 @@ struct SparseWeightScratch {
     ordered = reinterpret_cast<float*>(tile);
     grad = take(pass.grad_bytes());
     columns = reinterpret_cast<uint16_t*>(take(pass.column_bytes()));
-    places = columns + pass.tiles.row_columns();
+    row_places = columns + pass.tiles.row_columns();
     lists = reinterpret_cast<uint32_t*>(take(pass.list_bytes()));
     starts = reinterpret_cast<uint32_t*>(take(pass.start_bytes()));
-    records = reinterpret_cast<uint32_t*>(take((pass.records + 16) * 4));
+    offsets = reinterpret_cast<uint16_t*>(take((pass.records + 16) * 4));
+    places = offsets + pass.records + 16;
     sums = reinterpret_cast<float*>(take((pass.records + 16) * 4));
   }
 
   std::byte* tile;
   float* ordered;
   std::byte* grad;
-  uint16_t* columns;
-  uint16_t* places;
+  uint16_t* columns;  // of a row of the index
+  uint16_t* row_places;
   uint32_t* lists;
   uint32_t* starts;   // [output][chunk][slot]: where records begin
-  uint32_t* records;  // an offset into the tile, and a place among the sums
-  float* sums;        // of the records
+  uint16_t* offsets;  // of records, into the tile
+  uint16_t* places;   // of them, among the sums of the range
+  float* sums;        // of them
 };
 
 // Kept blocks in scratch: [begin, end) of the matrix's, of rows from `row` on,

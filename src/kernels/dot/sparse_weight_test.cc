@@ -11,6 +11,7 @@
 
 #include "kernels/conv/conv.h"
 #include "kernels/conv/test_fused.h"
+#include "kernels/dot/sparse.h"
 #include "kernels/dot/sparse_reference.h"
 #include "kernels/dot/test_cases.h"
 #include "kernels/dot/test_form.h"
@@ -137,6 +138,35 @@ TEST(SparseWeightDots, GradientIsTheSumOfPairsToTheBit) {
 
 TEST(SparseWeightDots, LargeShapesAreTheSumOfPairsToTheBit) {
   CheckCases(testing::kLargeSparseCases);
+}
+
+// All convolutions of wide residual nets but the first have these ways.
+TEST(SparseWeightDots, WideResidualNetsHaveAWayInEveryPass) {
+  for (const int64_t widen : {1, 2, 4, 10}) {
+    for (int64_t group = 0; group < 3; ++group) {
+      const int64_t width = 32 >> group, channels = (16 * widen) << group;
+      const int64_t stride = group == 0 ? 1 : 2;
+      const int64_t before = group == 0 ? 16 : channels / 2;
+      Conv2dShape shapes[] = {
+          {channels, width, width, channels, 3, 3, 1, 1},
+          {before, stride * width, stride * width, channels, 3, 3, stride, 1},
+          {before, stride * width, stride * width, channels, 1, 1, stride, 0}};
+      for (Conv2dShape& s : shapes) {
+        SCOPED_TRACE(::testing::Message()
+                     << s.in_channels << " to " << s.out_channels);
+        s.blocks = WeightBlock();
+        EXPECT_GT(dot::SparseBytes(s, true), 0u);
+        EXPECT_GT(dot::SparseBytes(s, false), 0u);
+        EXPECT_GT(dot::SparseWeightBytes(s), 0u);
+        EXPECT_LE(dot::SparseBytes(s, true),
+                  static_cast<size_t>(dot::kSparseBytes));
+        EXPECT_LE(dot::SparseBytes(s, false),
+                  static_cast<size_t>(dot::kSparseBytes));
+        EXPECT_LE(dot::SparseWeightBytes(s),
+                  static_cast<size_t>(dot::kSparseBytes));
+      }
+    }
+  }
 }
 
 }  // namespace

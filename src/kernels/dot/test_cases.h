@@ -15,7 +15,7 @@ namespace thimble::kernels::testing {
 // No shape that Winograd's products would take. Odd channels, outputs, rows and
 // columns, both strides, kernels that do not fit the stride, more padding than
 // the kernel needs, images that share a tile, tiles of a few rows, several
-// chunks of sums.
+// chunks of sums, rows of 16 and of 32 pixels that stride 2 halves.
 inline const FusedCase kDirectCases[] = {
     {{3, 3, 3, 2, 1, 1, 1, 0}, 2},   {{5, 8, 8, 6, 3, 3, 1, 1}, 3},
     {{9, 16, 16, 8, 1, 1, 2, 0}, 2}, {{3, 7, 9, 5, 3, 3, 1, 1}, 2},
@@ -28,6 +28,8 @@ inline const FusedCase kLargeDirectCases[] = {
     {{6, 32, 32, 8, 3, 3, 2, 1}, 2},   {{8, 12, 11, 7, 7, 5, 2, 3}, 2},
     {{7, 8, 8, 9, 1, 3, 1, 1}, 18},    {{66, 16, 18, 9, 3, 3, 1, 1}, 1},
     {{34, 20, 36, 10, 3, 3, 2, 1}, 1}, {{3, 20, 150, 5, 5, 5, 2, 2}, 1},
+    {{5, 11, 16, 4, 3, 3, 2, 1}, 3},   {{6, 9, 32, 5, 5, 6, 2, 2}, 2},
+    {{5, 6, 16, 6, 3, 3, 2, 1}, 3},    {{64, 16, 16, 128, 3, 3, 2, 1}, 3},
 };
 
 // Of residual nets for small and for large images.

@@ -15,6 +15,7 @@
 #include "kernels/matmul/staged-inl.h"
 #include "kernels/matmul/tile-inl.h"
 #include "kernels/simd-inl.h"
+#include "kernels/sparse/sparse_linear.h"
 #include "kernels/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -183,6 +184,10 @@ Workspace ProductWorkspace(size_t rows, size_t cols, size_t depth,
   return {.per_thread = std::min(depth, kPanelDepth) * width * sizeof(float)};
 }
 
+Workspace SparseWorkspace(int64_t floats) {
+  return {.per_thread = static_cast<size_t>(floats) * sizeof(float)};
+}
+
 void Run(const Product& p, const KernelContext& context) {
   TH_CHECK(!p.addend.is_there() || p.addend.dtype() == p.c.dtype());
   if (dot::IsDotProduct(p)) {
@@ -196,6 +201,7 @@ void Run(const Product& p, const KernelContext& context) {
 
 Workspace LinearForwardWorkspace(const LinearShape& shape,
                                  const LinearStorage& storage) {
+  if (shape.blocks) return SparseWorkspace(sparse::LinearFloats(shape, true));
   return ProductWorkspace(kStagedRows, static_cast<size_t>(shape.out),
                           static_cast<size_t>(shape.in), storage);
 }
@@ -203,6 +209,11 @@ Workspace LinearForwardWorkspace(const LinearShape& shape,
 void LinearForward(const LinearShape& shape, int64_t rows, const ConstTensor& x,
                    const ConstTensor& w, const LinearTarget& y,
                    const KernelContext& context) {
+  TH_CHECK(w.is_sparse() == shape.blocks.has_value());
+  if (w.is_sparse()) {
+    sparse::RunLinear(shape, true, rows, x, w, y, context);
+    return;
+  }
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
   Run({.a = x,
@@ -221,6 +232,7 @@ void LinearForward(const LinearShape& shape, int64_t rows, const ConstTensor& x,
 
 Workspace LinearGradInputWorkspace(const LinearShape& shape,
                                    const LinearStorage& storage) {
+  if (shape.blocks) return SparseWorkspace(sparse::LinearFloats(shape, false));
   return ProductWorkspace(kStagedRows, static_cast<size_t>(shape.in),
                           static_cast<size_t>(shape.out), storage);
 }
@@ -228,6 +240,11 @@ Workspace LinearGradInputWorkspace(const LinearShape& shape,
 void LinearGradInput(const LinearShape& shape, int64_t rows,
                      const ConstTensor& grad_y, const ConstTensor& w,
                      const LinearTarget& grad_x, const KernelContext& context) {
+  TH_CHECK(w.is_sparse() == shape.blocks.has_value());
+  if (w.is_sparse()) {
+    sparse::RunLinear(shape, false, rows, grad_y, w, grad_x, context);
+    return;
+  }
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
   Run({.a = grad_y,
@@ -246,6 +263,7 @@ void LinearGradInput(const LinearShape& shape, int64_t rows,
 
 Workspace LinearGradWeightWorkspace(const LinearShape& shape,
                                     const LinearStorage& storage) {
+  if (shape.blocks) return SparseWorkspace(sparse::LinearWeightFloats(shape));
   return ProductWorkspace(static_cast<size_t>(shape.out),
                           static_cast<size_t>(shape.in), kPanelDepth + 1,
                           storage);
@@ -253,6 +271,7 @@ Workspace LinearGradWeightWorkspace(const LinearShape& shape,
 
 Workspace LinearGradPiecesWorkspace(const LinearShape& shape,
                                     const LinearStorage& storage) {
+  if (shape.blocks) return SparseWorkspace(sparse::LinearWeightFloats(shape));
   const GradRegions regions(shape.out, shape.in, 1);
   Workspace workspace =
       ProductWorkspace(static_cast<size_t>(regions.outputs()),
@@ -267,6 +286,11 @@ void LinearGradWeight(const LinearShape& shape, int64_t rows,
                       const ConstTensor& x, const ConstTensor& grad_y,
                       const LinearTarget& grad_w,
                       const KernelContext& context) {
+  TH_CHECK((grad_w.pattern != nullptr) == shape.blocks.has_value());
+  if (grad_w.pattern != nullptr) {
+    sparse::RunLinearWeightGrad(shape, rows, x, grad_y, grad_w, context);
+    return;
+  }
   const auto in = static_cast<size_t>(shape.in);
   const auto out = static_cast<size_t>(shape.out);
   if (rows == 0 &&

@@ -134,7 +134,7 @@ struct StoredCall {
 // make, in one type alone and in one mixture, another for each.
 bool IsTaken(size_t of_case, size_t of_storage) {
   const StoredCase& c = kStoredCases[of_case];
-  const auto [in, out] = c.shape;
+  const int64_t in = c.shape.in, out = c.shape.out;
   if (c.rows * in + c.rows * out + in * out < 4000) return true;
   return of_storage == of_case % 2 ||
          of_storage == 2 + of_case % (std::size(kStorages) - 2);

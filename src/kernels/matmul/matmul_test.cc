@@ -325,7 +325,7 @@ TEST(Matmul, StaysInsideItsAllocations) {
   ForEachTarget([&] {
     for (const Case& c : kCases) {
       SCOPED_TRACE(::testing::Message() << c);
-      const auto [in, out] = c.shape;
+      const int64_t in = c.shape.in, out = c.shape.out;
       const std::vector<float> x(static_cast<size_t>(c.rows * in));
       const std::vector<float> w(static_cast<size_t>(out * in));
       const std::vector<float> grad_y(static_cast<size_t>(c.rows * out));

@@ -20,11 +20,27 @@ struct SumCall {
   int64_t pixels;  // of a plane of the output
 };
 
+// Where values of a gradient of sparse weights go.
+struct ValueTarget {
+  Tensor to;           // None with pieces
+  ConstTensor addend;  // of the same storage, may be `to`; None: zeros
+  const PieceSink* pieces;
+};
+
 struct WeightCall {
   int64_t images;
   const Conv2dInput& x;
   const ConstTensor& grad_y;
-  const Conv2dGradWeightTarget& grad_w;
+  const Pattern& pattern;
+  ValueTarget target;
+};
+
+// Linear maps: images are blocks of rows, of `rows` in all.
+struct LinearSumCall : SumCall {
+  int64_t rows;
+};
+struct LinearWeightCall : WeightCall {
+  int64_t rows;
 };
 
 }  // namespace thimble::kernels::sparse

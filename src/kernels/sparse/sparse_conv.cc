@@ -94,7 +94,11 @@ void sparse::RunWeightGrad(const Conv2dShape& shape, int64_t images,
                            const Conv2dGradWeightTarget& grad_w,
                            const KernelContext& context) {
   CheckPattern(shape, *grad_w.pattern);
-  const WeightCall call{images, x, grad_y, grad_w};
+  const ConstTensor to = grad_w.to.values();
+  const ValueTarget target{grad_w.to.values(),
+                           grad_w.accumulate ? to : ConstTensor::None(),
+                           grad_w.pieces};
+  const WeightCall call{images, x, grad_y, *grad_w.pattern, target};
   if (THIMBLE_DISPATCH(RunStripWeights).Get()(shape, call, context)) return;
   THIMBLE_DISPATCH(RunSparseTapsWeight)
       .Get()(MakeTapsWeightPass(shape), call, context);

@@ -104,7 +104,7 @@ void CheckGradInput(const FusedCase& c, const FusedGradForm& form,
 
 // Each form with each case, in turn with another density and codec.
 template <typename Check>
-void ForEachCase(const Check& check) {
+void ForEachGradCase(const Check& check) {
   size_t turn = 0;
   for (const FusedCase& c : SparseCases()) {
     for (const FusedGradForm& form : kFusedGradForms) {
@@ -122,11 +122,11 @@ void ForEachCase(const Check& check) {
   }
 }
 
-TEST(SparseConv, GradInputMatchesReference) { ForEachCase(CheckGradInput); }
+TEST(SparseConv, GradInputMatchesReference) { ForEachGradCase(CheckGradInput); }
 
 TEST(SparseConv, TwoPassesGiveTheBitsOfOne) {
-  ForEachCase([](const FusedCase& c, const FusedGradForm& form,
-                 const SparsePattern& pattern) {
+  ForEachGradCase([](const FusedCase& c, const FusedGradForm& form,
+                     const SparsePattern& pattern) {
     if (!form.norm) return;
     SparseWeight w(pattern, form.w, WeightSize(c), 2);
     NormGradCase test(c, form, w.tensor());

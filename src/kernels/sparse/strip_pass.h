@@ -10,7 +10,11 @@
 // phase. Rows above and below the image are in the tile, as zeros, so that all
 // positions have the same entries. A strip is as many rows as fill the
 // registers with one output's sums; the tile, of a chunk of channels, is to
-// stay in the L1 cache while all rows' entries pass over it.
+// stay close to the L1 cache while all rows' entries pass over it.
+//
+// With 16 lanes, two images of rows of 8 lie side by side; where they have
+// eight rows, another two lie below them, a row apart, so that a strip is 16
+// vectors.
 #pragma once
 
 #include <algorithm>
@@ -33,20 +37,25 @@ inline constexpr int64_t kMostPhases = 4;
 struct StripTile {
   conv::GroupedPass grouped;  // the shape; block_rows is this tile's
   int64_t pair = 1;           // images side by side in a row
+  int64_t sets = 1;           // of so many images, one above the other
   int64_t row_floats = 0;
   int64_t vectors = 0;     // of a strip
   int64_t strip_rows = 0;  // of positions
   int64_t strips = 0;
 
   int64_t rows() const { return strips * strip_rows; }
+  int64_t images() const { return pair * sets; }
+  // With those between sets, which nothing reads.
+  int64_t stored_rows() const { return sets * (rows() + 1) - 1; }
+  int64_t set_floats() const { return (rows() + 1) * row_floats; }
   int64_t tiles() const { return conv::CeilDiv(grouped.height, rows()); }
-  int64_t positions() const { return rows() * row_floats; }
+  int64_t positions() const { return sets * rows() * row_floats; }
   int64_t phases() const { return grouped.phases * grouped.phases; }
   int64_t channel_floats() const {
     if (grouped.step == 2 && grouped.taps() == 9) {
-      return (4 * rows() + 2) * row_floats;
+      return (4 * stored_rows() + 2) * row_floats;
     }
-    return (rows() + grouped.above + grouped.below) * row_floats;
+    return (stored_rows() + grouped.above + grouped.below) * row_floats;
   }
 };
 
@@ -57,12 +66,16 @@ inline bool MakeStripTile(const Conv2dShape& s, bool forward, int64_t lanes,
   if (lanes < 8 || !conv::MakeGroupedPass(s, forward, g)) return false;
   tile.pair = g.width < lanes ? lanes / g.width : 1;
   tile.row_floats = tile.pair * g.width;
-  const bool sixteen = lanes == 16 && g.height * tile.row_floats >= 16 * lanes;
-  tile.vectors = sixteen ? 16 : 8;
-  tile.strip_rows = tile.vectors * lanes / tile.row_floats;
+  // Where a pair of images has eight rows, two pairs make up sixteen.
+  const bool fills = g.height * tile.row_floats >= 16 * lanes;
+  if (lanes == 16 && !fills && g.height == 8 && tile.row_floats == lanes) {
+    tile.sets = 2;
+  }
+  tile.vectors = lanes == 16 && (fills || tile.sets == 2) ? 16 : 8;
+  tile.strip_rows = tile.vectors * lanes / (tile.sets * tile.row_floats);
   const int64_t all = conv::CeilDiv(g.height, tile.strip_rows);
   tile.strips = std::min(all, kStripPositions / (tile.vectors * lanes));
-  g.block_rows = tile.rows();
+  g.block_rows = tile.stored_rows();
   return true;
 }
 

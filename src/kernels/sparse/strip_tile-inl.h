@@ -125,7 +125,8 @@ HWY_INLINE void LoadStripChannel(const sparse::StripTile& tile,
     LoadHalves<kPrologue, false>(input, c, plane, height, width, 2 * first,
                                  rows, pitch, to, nullptr);
   } else {
-    const int64_t odd = (rows + 1) * pitch, even = rows * pitch;
+    const int64_t odd = (tile.stored_rows() + 1) * pitch;
+    const int64_t even = tile.stored_rows() * pitch;
     LoadHalves<kPrologue, true>(input, c, plane, height, width, 2 * first - 1,
                                 rows + 1, pitch, to + odd, to);
     LoadHalves<kPrologue, true>(input, c, plane, height, width, 2 * first, rows,
@@ -133,25 +134,85 @@ HWY_INLINE void LoadStripChannel(const sparse::StripTile& tile,
   }
 }
 
+#if HWY_TARGET == HWY_AVX3
+// Rows of 8 of a channel of two images, side by side; of one, beside zeros.
+template <Prologue kPrologue, typename T>
+HWY_INLINE void LoadPairs(V scale, V shift, const T* from, const T* beside,
+                          const RowRange& there, int64_t n, float* to) {
+  const D d;
+  const hn::Half<D> half;
+  for (int64_t r = 0; r < there.begin; ++r) {
+    hn::StoreU(hn::Zero(d), d, to + r * 16);
+  }
+  if (beside == nullptr) {
+    for (int64_t r = there.begin; r < there.end; ++r, from += 8) {
+      const V v = hn::ZeroExtendVector(d, LoadAs(half, from));
+      const V u = Activate<kPrologue>(d, v, scale, shift);
+      hn::StoreU(hn::IfThenElseZero(hn::FirstN(d, 8), u), d, to + r * 16);
+    }
+  } else {
+    for (int64_t r = there.begin; r < there.end; ++r, from += 8, beside += 8) {
+      const V v = hn::Combine(d, LoadAs(half, beside), LoadAs(half, from));
+      hn::StoreU(Activate<kPrologue>(d, v, scale, shift), d, to + r * 16);
+    }
+  }
+  for (int64_t r = there.end; r < n; ++r) {
+    hn::StoreU(hn::Zero(d), d, to + r * 16);
+  }
+}
+
+// Pairs of images whose rows are all read.
+template <Prologue kPrologue, typename T>
+void LoadPairedStrips(const sparse::StripTile& tile, const Conv2dInput& input,
+                      const T* data, const StripPlace& place, float* to) {
+  const D d;
+  const conv::GroupedPass& g = tile.grouped;
+  const int64_t first = place.first_row - g.above;
+  const int64_t rows = tile.rows() + g.above + g.below;
+  const RowRange there = RowsThere(first, 1, rows, g.src_height);
+  const int64_t plane = g.src_height * 8, image = g.channels * plane;
+  data += place.image * image + (first + there.begin) * 8;
+  const int64_t channel_floats = tile.channel_floats();
+  for (int64_t i = 0; i < place.channels; ++i, to += channel_floats) {
+    const int64_t c = place.channel + i;
+    const V scale = Coefficient<kPrologue>(d, input.scale, c);
+    const V shift = Coefficient<kPrologue>(d, input.shift, c);
+    for (int64_t p = 0; p < place.images; p += 2) {
+      const T* from = data + p * image + c * plane;
+      LoadPairs<kPrologue>(scale, shift, from,
+                           p + 1 < place.images ? from + image : nullptr, there,
+                           rows, to + p / 2 * tile.set_floats());
+    }
+  }
+}
+#endif
+
 // Images that are missing are zeros.
 void LoadStrips(const sparse::StripTile& tile, const Conv2dInput& input,
                 const StripPlace& place, float* to) {
   const conv::GroupedPass& g = tile.grouped;
   const int64_t channel_floats = tile.channel_floats();
-  if (place.images < tile.pair) {
+  if (place.images % tile.pair != 0 && g.step == 2) {
     for (int64_t i = 0; i < place.channels * channel_floats; ++i) to[i] = 0.0f;
   }
   const int64_t plane = g.src_height * g.src_width;
   WithInput(input, [&](auto type, auto prologue) HWY_ATTR {
     using T = decltype(type);
     const T* data = input.x.As<T>();
+#if HWY_TARGET == HWY_AVX3
+    if (g.step == 1 && tile.pair == 2) {
+      LoadPairedStrips<decltype(prologue)::value>(tile, input, data, place, to);
+      return;
+    }
+#endif
     for (int64_t i = 0; i < place.channels; ++i) {
       const int64_t c = place.channel + i;
       for (int64_t p = 0; p < place.images; ++p) {
         const T* from = data + ((place.image + p) * g.channels + c) * plane;
         LoadStripChannel<decltype(prologue)::value>(
             tile, input, c, from, place.first_row,
-            to + i * channel_floats + p * g.width);
+            to + i * channel_floats + p / tile.pair * tile.set_floats() +
+                p % tile.pair * g.width);
       }
     }
   });

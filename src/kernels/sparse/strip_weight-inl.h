@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/sparse/strip_tile-inl.h"
+#include "kernels/sparse/strips-inl.h"
 #include "kernels/sparse/weight_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,7 +27,7 @@ namespace {
 
 // Four entries' products with grad, summed up. An entry's sum does not depend
 // on those beside it.
-template <int64_t kV>
+template <int64_t kV, int64_t kSets>
 HWY_INLINE void AddFew(const V (&grad)[kV], const float* HWY_RESTRICT tile,
                        const int32_t* offsets, float* sums) {
   const D d;
@@ -38,7 +39,7 @@ HWY_INLINE void AddFew(const V (&grad)[kV], const float* HWY_RESTRICT tile,
       hn::Mul(grad[0], hn::LoadU(d, x2)), hn::Mul(grad[0], hn::LoadU(d, x3))};
   THIMBLE_UNROLL
   for (int64_t v = 1; v < kV; ++v) {
-    const int64_t at = v * lanes;
+    const int64_t at = StripVector<kV, kSets>(v) * lanes;
     acc[0] = hn::MulAdd(grad[v], hn::LoadU(d, x0 + at), acc[0]);
     acc[1] = hn::MulAdd(grad[v], hn::LoadU(d, x1 + at), acc[1]);
     acc[2] = hn::MulAdd(grad[v], hn::LoadU(d, x2 + at), acc[2]);
@@ -58,7 +59,7 @@ struct StripProduct {
   int64_t count;
 };
 
-template <int64_t kV, int64_t kRow>
+template <int64_t kV, int64_t kRow, int64_t kSets = 1>
 void AddStripProducts(const StripProduct& product, const Mover& mover) {
   constexpr auto kFew = static_cast<int64_t>(kTogether);
   const D d;
@@ -75,7 +76,8 @@ void AddStripProducts(const StripProduct& product, const Mover& mover) {
   }
   int64_t i = 0;
   for (; i + kFew <= product.count; i += kFew) {
-    AddFew<kV>(grad, product.tile, product.offsets + i, product.sums + i);
+    AddFew<kV, kSets>(grad, product.tile, product.offsets + i,
+                      product.sums + i);
   }
   if (i == product.count) return;
   int32_t offsets[kTogether];
@@ -85,20 +87,26 @@ void AddStripProducts(const StripProduct& product, const Mover& mover) {
     offsets[k] = product.offsets[at];
     sums[k] = product.sums[at];
   }
-  AddFew<kV>(grad, product.tile, offsets, sums);
+  AddFew<kV, kSets>(grad, product.tile, offsets, sums);
   for (int64_t k = 0; i + k < product.count; ++k) product.sums[i + k] = sums[k];
 }
 
 using StripProductFunction = void (*)(const StripProduct&, const Mover&);
 
-StripProductFunction ChooseStripProduct(const sparse::StripTile& tile) {
+// For tiles that hold `sets` sets.
+StripProductFunction ChooseStripProduct(const sparse::StripTile& tile,
+                                        int64_t sets) {
   const int64_t row = tile.row_floats / LaneCount();
 #if HWY_TARGET == HWY_AVX3
+  if (tile.sets == 2) {
+    return sets == 2 ? &AddStripProducts<16, 1, 2> : &AddStripProducts<8, 1>;
+  }
   if (tile.vectors == 16) {
     return row == 2 ? &AddStripProducts<16, 2> : &AddStripProducts<16, 1>;
   }
   return row == 2 ? &AddStripProducts<8, 2> : &AddStripProducts<8, 1>;
 #else
+  (void)sets;
   return row == 4   ? &AddStripProducts<8, 4>
          : row == 2 ? &AddStripProducts<8, 2>
                     : &AddStripProducts<8, 1>;
@@ -113,15 +121,14 @@ class StripWeightWay {
       : pass_(pass),
         tile_(pass.tile),
         call_(call),
-        mover_(pass.tile.grouped.width),
-        add_(ChooseStripProduct(pass.tile)) {
+        mover_(pass.tile.grouped.width) {
     values_ = scratch + pass.plan.Floats();
     grad_ = values_ + pass.tile_floats();
     work_ = sparse::WeightWork(pass.plan, scratch, values_);
     sparse::ListStripSlots(tile_, &phase_, work_.places);
   }
 
-  int64_t step() const { return tile_.pair; }
+  int64_t step() const { return tile_.images(); }
   int64_t tiles() const { return tile_.tiles(); }
   const sparse::WeightPlan& plan() const { return pass_.plan; }
   const sparse::WeightWork& work() const { return work_; }
@@ -136,6 +143,7 @@ class StripWeightWay {
     place_.channels =
         HWY_MIN(plan().chunk, plan().sides.channels - place_.channel);
     LoadStrips(tile_, call_.x, place_, values_);
+    add_ = ChooseStripProduct(tile_, conv::CeilDiv(images, tile_.pair));
   }
 
   void SumRow(const WeightEntries& entries, int64_t chunk, int64_t row) {
@@ -162,7 +170,9 @@ class StripWeightWay {
     const int64_t pitch = tile_.row_floats;
     const int64_t width = tile_.grouped.width;
     const int64_t height = tile_.grouped.height;
-    if (place_.images < tile_.pair) ZeroRows(tile_.rows(), pitch, pitch, grad_);
+    if (place_.images % tile_.pair != 0) {
+      ZeroRows(tile_.sets * tile_.rows(), pitch, pitch, grad_);
+    }
     const Conv2dInput input{.x = call_.grad_y};
     WithFloatType(call_.grad_y.dtype(), [&](auto type) HWY_ATTR {
       using T = decltype(type);
@@ -170,7 +180,9 @@ class StripWeightWay {
         const int64_t plane = (place_.image + p) * plan().sides.rows + output;
         LoadWhole<Prologue::kNone>(
             input, 0, call_.grad_y.As<T>() + plane * height * width, height,
-            width, place_.first_row, tile_.rows(), pitch, grad_ + p * width);
+            width, place_.first_row, tile_.rows(), pitch,
+            grad_ + p / tile_.pair * tile_.rows() * pitch +
+                p % tile_.pair * width);
       }
     });
   }
@@ -179,7 +191,7 @@ class StripWeightWay {
   const sparse::StripTile& tile_;
   const sparse::WeightCall& call_;
   const Mover mover_;
-  const StripProductFunction add_;
+  StripProductFunction add_ = nullptr;
   sparse::StripPhase phase_;
   float* values_;  // of the tile
   float* grad_;

@@ -34,7 +34,14 @@ struct StripSum {
   int64_t pair_floats;  // as StoreSums has it
 };
 
-template <int64_t kV>
+// Where vector v of a strip is. kSets: the upper half is of the second set,
+// which begins one row later.
+template <int64_t kV, int64_t kSets>
+constexpr int64_t StripVector(int64_t v) {
+  return kSets == 2 && v >= kV / 2 ? v + 1 : v;
+}
+
+template <int64_t kV, int64_t kSets>
 HWY_INLINE void AddEntries(const sparse::Entry* HWY_RESTRICT entry,
                            const sparse::Entry* last,
                            const float* HWY_RESTRICT tile, V (&acc)[kV]) {
@@ -45,14 +52,15 @@ HWY_INLINE void AddEntries(const sparse::Entry* HWY_RESTRICT entry,
     const V weight = hn::Set(d, entry->weight);
     THIMBLE_UNROLL
     for (int64_t v = 0; v < kV; ++v) {
-      acc[v] = hn::MulAdd(weight, hn::LoadU(d, x + v * lanes), acc[v]);
+      acc[v] = hn::MulAdd(
+          weight, hn::LoadU(d, x + StripVector<kV, kSets>(v) * lanes), acc[v]);
     }
   }
 }
 
 // kV vectors of positions, rows of kRow vectors. A group that moves is summed
 // up alone, while what there was before is put aside.
-template <int64_t kV, int64_t kRow>
+template <int64_t kV, int64_t kRow, int64_t kSets = 1>
 void SumStrip(const StripSum& sum, const Mover& mover) {
   const D d;
   const int64_t lanes = LaneCount();
@@ -71,8 +79,8 @@ void SumStrip(const StripSum& sum, const Mover& mover) {
         acc[v] = hn::Zero(d);
       }
     }
-    AddEntries<kV>(sum.entries + sum.starts[slot],
-                   sum.entries + sum.starts[slot + 1], sum.tile, acc);
+    AddEntries<kV, kSets>(sum.entries + sum.starts[slot],
+                          sum.entries + sum.starts[slot + 1], sum.tile, acc);
     if (move > 0) {
       MoveSums<1, kV, kRow>(mover, acc);
     } else if (move < 0) {
@@ -96,14 +104,19 @@ void SumStrip(const StripSum& sum, const Mover& mover) {
 
 using StripFunction = void (*)(const StripSum&, const Mover&);
 
-StripFunction ChooseStrip(const sparse::StripTile& tile) {
+// For tiles that hold `sets` sets.
+StripFunction ChooseStrip(const sparse::StripTile& tile, int64_t sets) {
   const int64_t row = tile.row_floats / LaneCount();
 #if HWY_TARGET == HWY_AVX3
+  if (tile.sets == 2) {
+    return sets == 2 ? &SumStrip<16, 1, 2> : &SumStrip<8, 1>;
+  }
   if (tile.vectors == 16) {
     return row == 2 ? &SumStrip<16, 2> : &SumStrip<16, 1>;
   }
   return row == 2 ? &SumStrip<8, 2> : &SumStrip<8, 1>;
 #else
+  (void)sets;
   return row == 4   ? &SumStrip<8, 4>
          : row == 2 ? &SumStrip<8, 2>
                     : &SumStrip<8, 1>;
@@ -118,8 +131,7 @@ class StripWay {
       : pass_(pass),
         tile_(pass.tile),
         call_(call),
-        mover_(pass.tile.grouped.width),
-        sum_strip_(ChooseStrip(pass.tile)) {
+        mover_(pass.tile.grouped.width) {
     values_ = scratch + pass.plan.Floats();
     sums_ = values_ + pass.tile_floats();
     out_ = sums_ + pass.sum_floats();
@@ -130,9 +142,9 @@ class StripWay {
   }
 
   static int64_t StepOf(const sparse::StripPass& pass) {
-    return pass.tile.pair;
+    return pass.tile.images();
   }
-  int64_t step() const { return tile_.pair; }
+  int64_t step() const { return tile_.images(); }
   int64_t tiles() const { return tile_.tiles(); }
   const sparse::EntryPlan& plan() const { return pass_.plan; }
   const sparse::EntryWork& entries() const { return entries_; }
@@ -148,6 +160,7 @@ class StripWay {
     place_.channels =
         HWY_MIN(plan().chunk, plan().sides.channels - place_.channel);
     LoadStrips(tile_, call_.input, place_, values_);
+    sum_strip_ = ChooseStrip(tile_, conv::CeilDiv(images, tile_.pair));
   }
 
   void SumRow(const Unpacker& unpacker, const sparse::RowSpan& span,
@@ -193,18 +206,20 @@ class StripWay {
 
   // Where sums may be stored as they are, else null.
   float* ResultOf(int64_t output) const {
-    const bool whole =
-        place_.rows == tile_.rows() && place_.images == tile_.pair;
+    const bool whole = place_.rows == tile_.rows() &&
+                       place_.images == tile_.pair && tile_.sets == 1;
     if (!call_.sink.plain() || !whole || tile_.phases() > 1) return nullptr;
     return call_.sink.to.f32() + OffsetOf(place_.image, output);
   }
 
   void Write(int64_t output, conv::Partial* partial) {
-    const int64_t image_floats = tile_.positions() / tile_.pair;
+    // Of each set the first images, then the second ones.
+    const int64_t image_floats = tile_.positions() / tile_.images();
     const int64_t n = tile_.phases() * place_.rows * tile_.grouped.width;
     for (int64_t p = 0; p < place_.images; ++p) {
       const int64_t offset = OffsetOf(place_.image + p, output);
-      float* from = out_ + p * image_floats;
+      float* from =
+          out_ + (p % tile_.pair * tile_.sets + p / tile_.pair) * image_floats;
       if (tile_.phases() > 1) {
         const bool plain = call_.sink.plain();
         float* const to = plain ? call_.sink.to.f32() + offset : line_;
@@ -236,7 +251,7 @@ class StripWay {
   const sparse::StripTile& tile_;
   const sparse::SumCall& call_;
   const Mover mover_;
-  const StripFunction sum_strip_;
+  StripFunction sum_strip_ = nullptr;
   sparse::StripPhase phases_[sparse::kMostPhases];
   float* values_;  // of the tile
   float* sums_;    // [row][phase][position], of all but the last chunk

@@ -93,9 +93,8 @@ void SumPart(const sparse::SumCall& call, Way& way, int64_t first, int64_t last,
 // it takes at once: step(), and tiles() of them. Load brings a chunk of a tile
 // into scratch, SumRow sums up one of the span's rows, and writes it if the
 // chunk is the last one.
-template <class Way, class Pass>
-void SumRows(const Pass& pass, const sparse::SumCall& call,
-             const KernelContext& context) {
+template <class Way, class Pass, class Call>
+void SumRows(const Pass& pass, const Call& call, const KernelContext& context) {
   const sparse::Sides& sides = pass.plan.sides;
   // A step's images are never parted.
   const int64_t step =

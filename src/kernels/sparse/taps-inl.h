@@ -16,6 +16,7 @@
 
 #include "kernels/conv/rows-inl.h"
 #include "kernels/conv/tile-inl.h"
+#include "kernels/sparse/products-inl.h"
 #include "kernels/sparse/sum_rows-inl.h"
 #include "kernels/sparse/taps_pass.h"
 
@@ -23,30 +24,6 @@ HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
-
-// sums[q] (+)= what the entries give at kV vectors of positions.
-template <int64_t kV>
-HWY_INLINE void SumEntries(const Unpacker::Run& run, bool adds,
-                           const float* HWY_RESTRICT tile,
-                           float* HWY_RESTRICT sums) {
-  const D d;
-  const int64_t lanes = LaneCount();
-  V acc[kV];
-  THIMBLE_UNROLL
-  for (int64_t v = 0; v < kV; ++v) {
-    acc[v] = adds ? hn::LoadU(d, sums + v * lanes) : hn::Zero(d);
-  }
-  for (const sparse::Entry* e = run.first; e != run.last; ++e) {
-    const float* x = tile + e->offset;
-    const V weight = hn::Set(d, e->weight);
-    THIMBLE_UNROLL
-    for (int64_t v = 0; v < kV; ++v) {
-      acc[v] = hn::MulAdd(weight, hn::LoadU(d, x + v * lanes), acc[v]);
-    }
-  }
-  THIMBLE_UNROLL
-  for (int64_t v = 0; v < kV; ++v) hn::StoreU(acc[v], d, sums + v * lanes);
-}
 
 // line[phases * i + b] = sums[b * stride + i], for one row of positions.
 HWY_INLINE void JoinPhases(int64_t phases, const float* sums, int64_t stride,
@@ -96,7 +73,7 @@ class TapsWay {
     const int64_t positions = rows_ * pass_.tile.pitch;
     for (int64_t slot = 0; slot < plan().slots; ++slot) {
       SumPositions(unpacker.RunOf(span, chunk, row, slot), chunk > 0, positions,
-                   sums + slot * pass_.tile.positions());
+                   tile_, sums + slot * pass_.tile.positions());
     }
     if (chunk + 1 < plan().chunks()) return;
     for (int64_t a = 0; a < pass_.phases; ++a) {
@@ -105,28 +82,6 @@ class TapsWay {
   }
 
  private:
-  void SumPositions(const Unpacker::Run& run, bool adds, int64_t positions,
-                    float* sums) const {
-    constexpr int64_t kMost = 8;
-    const int64_t lanes = LaneCount();
-    const float* tile = tile_;
-    int64_t left = conv::CeilDiv(positions, lanes);
-    for (; left >= kMost; left -= kMost) {
-      SumEntries<kMost>(run, adds, tile, sums);
-      tile += kMost * lanes;
-      sums += kMost * lanes;
-    }
-    if (left >= 4) {
-      SumEntries<4>(run, adds, tile, sums);
-      tile += 4 * lanes;
-      sums += 4 * lanes;
-      left -= 4;
-    }
-    for (; left > 0; --left, tile += lanes, sums += lanes) {
-      SumEntries<1>(run, adds, tile, sums);
-    }
-  }
-
   // Row phase a of one output.
   void Write(int64_t output, int64_t a, float* sums,
              conv::Partial* partial) const {

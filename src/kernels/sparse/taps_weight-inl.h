@@ -16,6 +16,7 @@
 
 #include "kernels/conv/rows-inl.h"
 #include "kernels/conv/tile-inl.h"
+#include "kernels/sparse/products-inl.h"
 #include "kernels/sparse/taps_pass.h"
 #include "kernels/sparse/weight_rows-inl.h"
 
@@ -23,41 +24,6 @@ HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
 namespace HWY_NAMESPACE {
 namespace {
-
-constexpr int64_t kFew = static_cast<int64_t>(kTogether);
-
-// sums[i] += the product of grad and of what entry i reads at n positions, of
-// four entries. An entry's sum does not depend on those beside it.
-HWY_INLINE void AddProducts(const float* HWY_RESTRICT tile,
-                            const float* HWY_RESTRICT grad, int64_t n,
-                            const int32_t* offsets, float* sums) {
-  const D d;
-  const int64_t lanes = LaneCount();
-  const float *x0 = tile + offsets[0], *x1 = tile + offsets[1];
-  const float *x2 = tile + offsets[2], *x3 = tile + offsets[3];
-  V acc[kTogether] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const V g = hn::LoadU(d, grad + i);
-    acc[0] = hn::MulAdd(g, hn::LoadU(d, x0 + i), acc[0]);
-    acc[1] = hn::MulAdd(g, hn::LoadU(d, x1 + i), acc[1]);
-    acc[2] = hn::MulAdd(g, hn::LoadU(d, x2 + i), acc[2]);
-    acc[3] = hn::MulAdd(g, hn::LoadU(d, x3 + i), acc[3]);
-  }
-  if (i < n) {  // past the end, the tile may hold anything
-    const auto there = hn::FirstN(d, static_cast<size_t>(n - i));
-    const V g = hn::IfThenElseZero(there, hn::LoadU(d, grad + i));
-    const auto x = [&](const float* from) HWY_ATTR {
-      return hn::IfThenElseZero(there, hn::LoadU(d, from + i));
-    };
-    acc[0] = hn::MulAdd(g, x(x0), acc[0]);
-    acc[1] = hn::MulAdd(g, x(x1), acc[1]);
-    acc[2] = hn::MulAdd(g, x(x2), acc[2]);
-    acc[3] = hn::MulAdd(g, x(x3), acc[3]);
-  }
-  const Few few;
-  hn::StoreU(hn::Add(hn::LoadU(few, sums), SumsOfLanes(acc)), few, sums);
-}
 
 // The way of any shape (SumWeights).
 class TapsWeightWay {
@@ -99,22 +65,8 @@ class TapsWeightWay {
     if (run.first == run.last) return;
     LoadGrad(entries.OutputOf(row));
     const int64_t n = (rows_ - 1) * tile_shape_.pitch + tile_shape_.cols;
-    const int32_t* offsets = entries.offsets();
-    float* sums = entries.sums();
-    int64_t i = run.first;
-    for (; i + kFew <= run.last; i += kFew) {
-      AddProducts(tile_, grad_, n, offsets + i, sums + i);
-    }
-    if (i == run.last) return;
-    int32_t last_offsets[kFew];
-    float last_sums[kFew];
-    for (int64_t k = 0; k < kFew; ++k) {
-      const int64_t at = HWY_MIN(i + k, run.last - 1);
-      last_offsets[k] = offsets[at];
-      last_sums[k] = sums[at];
-    }
-    AddProducts(tile_, grad_, n, last_offsets, last_sums);
-    for (int64_t k = 0; i + k < run.last; ++k) sums[i + k] = last_sums[k];
+    AddRunProducts(tile_, grad_, n, entries.offsets() + run.first,
+                   entries.sums() + run.first, run.last - run.first);
   }
 
  private:

@@ -133,7 +133,7 @@ inline std::vector<FusedCase> SparseCases() {
       WithBlocks({6, 32, 32, 8, 3, 3, 2, 1}, 2, kOne),
       WithBlocks({4, 64, 64, 6, 3, 3, 2, 1}, 1, kFour),
       WithBlocks({9, 8, 8, 12, 1, 1, 1, 0}, 3, kOne),
-      WithBlocks({10, 16, 16, 8, 1, 1, 2, 0}, 2, kFour),
+      WithBlocks({10, 16, 16, 8, 1, 1, 2, 0}, 6, kFour),
       WithBlocks({3, 7, 9, 5, 3, 3, 1, 1}, 2, kOne),
       WithBlocks({8, 9, 7, 9, 5, 5, 2, 2}, 2, kOdd),
       WithBlocks({4, 11, 6, 6, 3, 1, 3, 1}, 2, kOdd),

@@ -18,7 +18,7 @@
 
 namespace thimble::kernels::sparse {
 
-inline constexpr int64_t kWeightEntries = 4096;
+inline constexpr int64_t kWeightEntries = 5120;
 
 struct WeightPlan {
   Sides sides;        // of the forward pass

@@ -239,20 +239,20 @@ class WeightEntries {
 };
 
 // n sums to the gradient's values from `first` on.
-void StoreValues(const Conv2dGradWeightTarget& grad_w, int64_t first, int64_t n,
+void StoreValues(const sparse::ValueTarget& target, int64_t first, int64_t n,
                  float* sums) {
-  if (grad_w.pieces != nullptr) {
-    grad_w.pieces->Take(first, n, sums);
+  if (target.pieces != nullptr) {
+    target.pieces->Take(first, n, sums);
     return;
   }
-  WithFloatType(grad_w.to.dtype(), [&](auto type) HWY_ATTR {
+  WithFloatType(target.to.dtype(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    T* to = grad_w.to.values().As<T>() + first;
-    if (grad_w.accumulate) {
-      MapRow(n, to, sums,
+    if (target.addend.is_there()) {
+      MapRow(n, target.addend.As<T>() + first, sums,
              [](V v, V there) HWY_ATTR { return hn::Add(there, v); });
     }
-    CopyRowAs(n, sums, to, [](V v) HWY_ATTR { return v; });
+    CopyRowAs(n, sums, target.to.As<T>() + first,
+              [](V v) HWY_ATTR { return v; });
   });
 }
 
@@ -280,14 +280,14 @@ void SumRange(const sparse::WeightCall& call, Way& way, int64_t first,
   constexpr int64_t kLine = 8 * ConstTensor::kBlock;
   float line[kLine];
   const int64_t values = way.plan().block_values();
-  WeightEntries entries(way.plan(), *call.grad_w.pattern, way.work());
+  WeightEntries entries(way.plan(), call.pattern, way.work());
   while (first < last) {
     const int64_t blocks = entries.Take(first, last);
     SumTaken(call, way, entries);
     for (int64_t i = 0; i < blocks * values; i += kLine) {
       const int64_t n = HWY_MIN(kLine, blocks * values - i);
       entries.Gather(i, n, line);
-      StoreValues(call.grad_w, first * values + i, n, line);
+      StoreValues(call.target, first * values + i, n, line);
     }
     first += blocks;
   }
@@ -297,10 +297,10 @@ void SumRange(const sparse::WeightCall& call, Way& way, int64_t first,
 // work(), images that it takes at once: step(), and tiles() of them. Load
 // brings a chunk of a tile into scratch, SumRow adds what it gives to the sums
 // of a row's entries.
-template <class Way, class Pass>
-void SumWeights(const Pass& pass, const sparse::WeightCall& call,
+template <class Way, class Pass, class Call>
+void SumWeights(const Pass& pass, const Call& call,
                 const KernelContext& context) {
-  const int64_t kept = call.grad_w.pattern->kept;
+  const int64_t kept = call.pattern.kept;
   const int64_t granule = pass.plan.granule();
   context.pool->ParallelFor(
       conv::CeilDiv(kept, granule),
