@@ -19,6 +19,8 @@ using Command = std::function<int()>;
 Command AddPlanCommand(CLI::App& app);
 Command AddTrainCommand(CLI::App& app);
 Command AddEvalCommand(CLI::App& app);
+Command AddInspectCommand(CLI::App& app);
+Command AddExportCommand(CLI::App& app);
 Command AddDataCommand(CLI::App& app);
 Command AddReproduceCommand(CLI::App& app);
 

@@ -142,6 +142,7 @@ std::string WithOptions(std::string message) {
   // What begins or ends as another one stands before it.
   constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
       {"DataOptions::data_dir", "--data-dir"},
+      {"ExportOptions::overwrite", "--overwrite"},
       {"FetchDataset(\"cifar10\")", "`thimble data get cifar10`"},
       {"FetchOptions::from", "--from"},
       {"ImageBatchOptions::augment = Augment::kNone", "--augment none"},

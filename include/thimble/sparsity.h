@@ -135,6 +135,8 @@ class PoolLayout {
 
   // The pattern of matrix m, as an index of this layout has it now.
   Pattern Of(const std::byte* index, size_t m) const;
+  // The same where it is known how many blocks the matrices before m keep.
+  Pattern Of(const std::byte* index, size_t m, int64_t first) const;
 
   // Writes one row of matrix m: its count and its bits, nothing else. `entry`
   // is the place of its first block in the pool; columns are ascending.

@@ -189,12 +189,19 @@ PoolLayout PoolLayout::Smallest(std::vector<BlockMatrix> matrices,
 }
 
 Pattern PoolLayout::Of(const std::byte* index, size_t m) const {
+  const auto* kept = reinterpret_cast<const uint32_t*>(index);
+  int64_t first = 0;
+  for (size_t i = 0; i < m; ++i) first += kept[i];
+  return Of(index, m, first);
+}
+
+Pattern PoolLayout::Of(const std::byte* index, size_t m, int64_t first) const {
   Pattern pattern{.matrix = matrices_[m],
                   .block = block_,
                   .codec = codec_,
-                  .column_bits = column_bits_};
+                  .column_bits = column_bits_,
+                  .first = first};
   const auto* kept = reinterpret_cast<const uint32_t*>(index);
-  for (size_t i = 0; i < m; ++i) pattern.first += kept[i];
   pattern.kept = kept[m];
   pattern.counts = reinterpret_cast<const uint16_t*>(index + counts_[m]);
   pattern.bits = reinterpret_cast<const uint8_t*>(index + bits_[m]);
@@ -282,14 +289,16 @@ Status CheckIndex(const PoolLayout& layout, std::span<const std::byte> index) {
   }
   int64_t kept = 0;
   for (size_t m = 0; m < layout.size(); ++m) {
-    kept += layout.Of(index.data(), m).kept;
+    kept += layout.Of(index.data(), m, kept).kept;
   }
   if (kept != layout.kept()) {
     return Status::Failed(
         fmt::format("the index keeps {} blocks, not {}", kept, layout.kept()));
   }
+  int64_t first = 0;
   for (size_t m = 0; m < layout.size(); ++m) {
-    const Pattern pattern = layout.Of(index.data(), m);
+    const Pattern pattern = layout.Of(index.data(), m, first);
+    first += pattern.kept;
     int64_t of_rows = 0;
     for (int64_t r = 0; r < pattern.matrix.rows; ++r) {
       of_rows += pattern.counts[r];

@@ -48,6 +48,19 @@ struct SafetensorsContents {
   const SafetensorsMetadata& metadata;
 };
 
+// The next bytes of what is written.
+using ByteSink = FunctionRef<Status(std::span<const std::byte>)>;
+
+// The same where no tensor is in memory as a whole: `bytes` hands on all of a
+// tensor's, piece by piece, whenever it is asked to, which is twice with a
+// seal.
+struct SafetensorsStream {
+  size_t count = 0;
+  FunctionRef<TensorInfo(size_t)> info;
+  FunctionRef<Status(size_t, ByteSink)> bytes;
+  const SafetensorsMetadata& metadata;
+};
+
 // Whether a file carries a checksum of all its bytes: as its first metadata,
 // under kSafetensorsSeal, the SHA-256 of the file with 64 zeros in that place.
 enum class Seal { kNone, kSha256 };
@@ -57,6 +70,9 @@ inline constexpr char kSafetensorsSeal[] = "file_sha256";
 // metadata must be UTF-8.
 Status WriteSafetensors(AtomicFileWriter writer,
                         const SafetensorsContents& contents, Seal seal);
+
+Status StreamSafetensors(AtomicFileWriter writer,
+                         const SafetensorsStream& stream, Seal seal);
 
 // Fails unless the file carries the checksum, in its place, and it fits.
 Status CheckSeal(const FileDescriptor& file);

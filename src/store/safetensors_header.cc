@@ -268,22 +268,22 @@ std::string_view FormatPadding(uint64_t header_bytes) {
   return std::string_view("       ").substr(0, -header_bytes % 8);
 }
 
-Status CheckNames(const SafetensorsContents& contents) {
+Status CheckNames(size_t count, FunctionRef<TensorInfo(size_t)> info) {
   // Four bytes a name; names themselves are looked at where two are alike.
   const auto sum_of = [&](size_t i) {
-    const size_t sum = std::hash<std::string>()(contents.tensor(i).info.name);
+    const size_t sum = std::hash<std::string>()(info(i).name);
     return static_cast<uint32_t>(sum ^ sum >> 32);
   };
-  std::vector<uint32_t> sums(contents.count);
-  for (size_t i = 0; i < contents.count; ++i) sums[i] = sum_of(i);
+  std::vector<uint32_t> sums(count);
+  for (size_t i = 0; i < count; ++i) sums[i] = sum_of(i);
   std::sort(sums.begin(), sums.end());
   for (auto at = sums.begin();;) {
     at = std::adjacent_find(at, sums.end());
     if (at == sums.end()) return Status::Ok();
     std::set<std::string> names;
-    for (size_t i = 0; i < contents.count; ++i) {
+    for (size_t i = 0; i < count; ++i) {
       if (sum_of(i) != *at) continue;
-      const std::string name = contents.tensor(i).info.name;
+      const std::string name = info(i).name;
       if (names.insert(name).second) continue;
       return Status::Usage(
           fmt::format("two tensors cannot both be named {}", Quote(name)));

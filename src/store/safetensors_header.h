@@ -43,7 +43,7 @@ std::string_view FormatPadding(uint64_t header_bytes);
 std::string SealPrefix();
 
 // Fails where two tensors have one name.
-Status CheckNames(const SafetensorsContents& contents);
+Status CheckNames(size_t count, FunctionRef<TensorInfo(size_t)> info);
 
 // Where the metadata of a header written by FormatMetadata ends, and what it
 // is, the seal included. `text` is the beginning of the header, of whole

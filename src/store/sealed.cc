@@ -24,57 +24,56 @@ constexpr std::string_view kZeros =
 constexpr size_t kDigits = kZeros.size();
 constexpr size_t kSealPiece = size_t{64} << 10;
 
-using ByteSink = FunctionRef<Status(std::span<const std::byte>)>;
-
 std::span<const std::byte> AsBytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
 // The JSON text of the header, padding included.
-Status FormatHeader(const SafetensorsContents& contents, std::string_view seal,
+Status FormatHeader(const SafetensorsStream& stream, std::string_view seal,
                     TextSink sink) {
   uint64_t length = 0;
   const auto count = [&](std::string_view piece) {
     length += piece.size();
     return sink(piece);
   };
-  TH_RETURN_IF_ERROR(FormatMetadata(contents.metadata, seal, count));
+  TH_RETURN_IF_ERROR(FormatMetadata(stream.metadata, seal, count));
   uint64_t begin = 0;
-  for (size_t i = 0; i < contents.count; ++i) {
+  for (size_t i = 0; i < stream.count; ++i) {
     const bool is_first = length == 1;  // behind the bare "{"
-    TH_RETURN_IF_ERROR(
-        FormatEntry(is_first, contents.tensor(i).info, &begin, count));
+    TH_RETURN_IF_ERROR(FormatEntry(is_first, stream.info(i), &begin, count));
   }
   TH_RETURN_IF_ERROR(count("}"));
   return sink(FormatPadding(length));
 }
 
-Status CheckSizes(const SafetensorsContents& contents) {
-  for (size_t i = 0; i < contents.count; ++i) {
-    const TensorView tensor = contents.tensor(i);
-    TH_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(tensor.info));
-    if (bytes != tensor.bytes.size()) {
-      return Status::Usage(fmt::format(
-          "tensor '{}' takes {} bytes by its shape, but {} were given",
-          tensor.info.name, bytes, tensor.bytes.size()));
-    }
-  }
-  return Status::Ok();
+// Whether so many bytes are what the tensor takes.
+Status CheckSize(const TensorInfo& info, uint64_t given) {
+  TH_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(info));
+  if (bytes == given) return Status::Ok();
+  return Status::Usage(
+      fmt::format("tensor '{}' takes {} bytes by its shape, but {} were given",
+                  info.name, bytes, given));
 }
 
 // The whole file. `header_bytes` is what FormatHeader gives.
-Status Emit(const SafetensorsContents& contents, std::string_view seal,
+Status Emit(const SafetensorsStream& stream, std::string_view seal,
             uint64_t header_bytes, ByteSink sink) {
   std::array<std::byte, kLengthBytes> length;
   for (size_t i = 0; i < kLengthBytes; ++i) {
     length[i] = static_cast<std::byte>(header_bytes >> (8 * i));
   }
   TH_RETURN_IF_ERROR(sink(length));
-  TH_RETURN_IF_ERROR(FormatHeader(contents, seal, [&](std::string_view piece) {
+  TH_RETURN_IF_ERROR(FormatHeader(stream, seal, [&](std::string_view piece) {
     return sink(AsBytes(piece));
   }));
-  for (size_t i = 0; i < contents.count; ++i) {
-    TH_RETURN_IF_ERROR(sink(contents.tensor(i).bytes));
+  for (size_t i = 0; i < stream.count; ++i) {
+    uint64_t given = 0;
+    const auto count = [&](std::span<const std::byte> piece) {
+      given += piece.size();
+      return sink(piece);
+    };
+    TH_RETURN_IF_ERROR(stream.bytes(i, count));
+    TH_RETURN_IF_ERROR(CheckSize(stream.info(i), given));
   }
   return Status::Ok();
 }
@@ -84,19 +83,45 @@ Status Damaged(const std::string& path, const char* why) {
       fmt::format("{} is damaged: {}; use a good copy", path, why));
 }
 
+// Settings and figures of a run take little, but for names of sparse weights in
+// networks of thousands of layers.
+Result<LeadingMetadata> ReadLeadingMetadata(const FileDescriptor& file,
+                                            uint64_t header) {
+  for (uint64_t bytes = kSealPiece;; bytes *= 4) {
+    std::string text(static_cast<size_t>(std::min(header, bytes)), '\0');
+    TH_RETURN_IF_ERROR(ReadFullyAt(
+        file, std::as_writable_bytes(std::span(text)), kLengthBytes));
+    auto leading = ParseLeadingMetadata(text);
+    if (leading.ok() || bytes >= header) return leading;
+  }
+}
+
 }  // namespace
 
 Status WriteSafetensors(AtomicFileWriter writer,
                         const SafetensorsContents& contents, Seal seal) {
-  TH_RETURN_IF_ERROR(CheckSizes(contents));
-  TH_RETURN_IF_ERROR(CheckNames(contents));
+  for (size_t i = 0; i < contents.count; ++i) {
+    const TensorView tensor = contents.tensor(i);
+    TH_RETURN_IF_ERROR(CheckSize(tensor.info, tensor.bytes.size()));
+  }
+  const auto info = [&](size_t i) { return contents.tensor(i).info; };
+  const auto bytes = [&](size_t i, ByteSink sink) {
+    return sink(contents.tensor(i).bytes);
+  };
+  return StreamSafetensors(std::move(writer),
+                           {contents.count, info, bytes, contents.metadata},
+                           seal);
+}
+
+Status StreamSafetensors(AtomicFileWriter writer,
+                         const SafetensorsStream& stream, Seal seal) {
+  TH_RETURN_IF_ERROR(CheckNames(stream.count, stream.info));
   std::string digits(seal == Seal::kSha256 ? kZeros : "");
   uint64_t header_bytes = 0;
-  TH_RETURN_IF_ERROR(
-      FormatHeader(contents, digits, [&](std::string_view piece) {
-        header_bytes += piece.size();
-        return Status::Ok();
-      }));
+  TH_RETURN_IF_ERROR(FormatHeader(stream, digits, [&](std::string_view piece) {
+    header_bytes += piece.size();
+    return Status::Ok();
+  }));
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
     return Status::Failed(
         fmt::format("the header would take {} bytes; {} are the limit",
@@ -104,7 +129,7 @@ Status WriteSafetensors(AtomicFileWriter writer,
   }
   if (seal == Seal::kSha256) {
     Sha256 sum;
-    TH_RETURN_IF_ERROR(Emit(contents, digits, header_bytes,
+    TH_RETURN_IF_ERROR(Emit(stream, digits, header_bytes,
                             [&](std::span<const std::byte> piece) {
                               sum.Update(piece);
                               return Status::Ok();
@@ -112,7 +137,7 @@ Status WriteSafetensors(AtomicFileWriter writer,
     digits = Hex(sum.Final());
   }
   TH_RETURN_IF_ERROR(Emit(
-      contents, digits, header_bytes,
+      stream, digits, header_bytes,
       [&](std::span<const std::byte> piece) { return writer.Write(piece); }));
   return writer.Commit();
 }
@@ -160,12 +185,7 @@ Result<SealedSafetensors> SealedSafetensors::Open(const std::string& path) {
   TH_ASSIGN_OR_RETURN(FileDescriptor file, OpenForReading(path));
   TH_RETURN_IF_ERROR(CheckSeal(file));
   TH_ASSIGN_OR_RETURN(const uint64_t header, ReadHeaderLength(file));
-  // Settings and figures of a run: far less than this.
-  std::string text(static_cast<size_t>(std::min<uint64_t>(header, kSealPiece)),
-                   '\0');
-  TH_RETURN_IF_ERROR(
-      ReadFullyAt(file, std::as_writable_bytes(std::span(text)), kLengthBytes));
-  auto leading = ParseLeadingMetadata(text);
+  auto leading = ReadLeadingMetadata(file, header);
   if (!leading.ok()) {
     return Damaged(path, leading.status().message().c_str());
   }

@@ -17,9 +17,7 @@
 namespace thimble::train {
 namespace {
 
-constexpr const char* kFormats = "thimble-checkpoint-";  // and a number
 constexpr const char* kFormat = "thimble-checkpoint-2";
-constexpr const char* kSetting = "setting.";
 constexpr const char* kLossScale = "loss scale";
 constexpr const char* kRewiring = "rewirings so far";
 
@@ -124,7 +122,7 @@ bool ParseRewiring(const std::string& from, RewiringState* state) {
 
 Status CheckSetting(const std::string& path, const SafetensorsMetadata& meta,
                     const std::string& name, const std::string& value) {
-  const auto found = meta.find(kSetting + name);
+  const auto found = meta.find(kSettingPrefix + name);
   const std::string had = found == meta.end() ? "" : found->second;
   if (had == value) return Status::Ok();
   // Digits of a fingerprint would say nothing.
@@ -149,8 +147,8 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
                      const Settings& now) {
   Settings settings = now;
   for (const auto& [key, value] : meta) {
-    if (key.starts_with(kSetting)) {
-      settings.emplace(key.substr(std::string_view(kSetting).size()), "");
+    if (key.starts_with(kSettingPrefix)) {
+      settings.emplace(key.substr(std::string_view(kSettingPrefix).size()), "");
     }
   }
   const auto model = settings.find(kModelName);
@@ -173,7 +171,8 @@ std::string FormatOf(const SafetensorsMetadata& meta) {
 
 // Fails where a checkpoint says that it is of another version.
 Status CheckVersion(const std::string& path, const std::string& format) {
-  if (format == kFormat || !format.starts_with(kFormats)) return Status::Ok();
+  if (format == kFormat || !format.starts_with(kCheckpointFormats))
+    return Status::Ok();
   return Status::Failed(fmt::format(
       "{} was written by another version of Thimble ({}; this one reads {}), "
       "which alone can go on with it; TrainOptions::overwrite in place of "
@@ -207,14 +206,15 @@ Progress NoProgress(size_t metrics) {
 Status SaveCheckpoint(const FileDescriptor& folder, Session& session,
                       const Progress& progress, const Settings& settings) {
   SafetensorsMetadata meta = {{"format", kFormat},
-                              {"progress", FormatProgress(progress)}};
+                              {kProgress, FormatProgress(progress)}};
   if (progress.loss_scale.has_value()) {
     meta[kLossScale] = FormatLossScale(*progress.loss_scale);
   }
   if (progress.rewiring.has_value()) {
     meta[kRewiring] = FormatRewiring(*progress.rewiring);
   }
-  for (const auto& [name, value] : settings) meta[kSetting + name] = value;
+  for (const auto& [name, value] : settings)
+    meta[kSettingPrefix + name] = value;
   return SaveValues(folder, kCheckpointName, session,
                     TrainingState(session.plan()), meta);
 }
@@ -224,7 +224,7 @@ Result<Progress> LoadCheckpoint(const std::string& dir, Session& session,
   const std::string path = CheckpointPath(dir);
   TH_ASSIGN_OR_RETURN(const SealedSafetensors file, OpenCheckpoint(path));
   const SafetensorsMetadata& meta = file.metadata();
-  const auto state = meta.find("progress");
+  const auto state = meta.find(kProgress);
   Progress progress = NoProgress(MetricsOf(session.plan()).size());
   const auto scale = meta.find(kLossScale);
   if (scale != meta.end()) progress.loss_scale.emplace();

@@ -48,6 +48,12 @@ using Settings = std::map<std::string, std::string>;
 inline constexpr const char* kModelName = "model";
 inline constexpr const char* kModelLayers = "model layers";
 
+// Metadata: the value of "format" is this and a number, the keys of settings
+// begin with kSettingPrefix, and the text of kProgress with the step.
+inline constexpr char kCheckpointFormats[] = "thimble-checkpoint-";
+inline constexpr char kSettingPrefix[] = "setting.";
+inline constexpr char kProgress[] = "progress";
+
 // Streamed from the arena, sealed, replaced atomically.
 Status SaveCheckpoint(const FileDescriptor& folder, Session& session,
                       const Progress& progress, const Settings& settings);

@@ -18,8 +18,6 @@
 namespace thimble::train {
 namespace {
 
-// Metadata: WeightsSha256 of the tensors.
-constexpr const char* kChecksum = "sha256";
 // What the weights are stored in, and what the activations were. Not there:
 // f32.
 constexpr const char* kParameterType = "parameters";
@@ -35,7 +33,7 @@ Result<SafetensorsReader> OpenWeights(const std::string& path) {
       "{}, or Train with TrainOptions::resume to write it again from the "
       "checkpoint. A program that changes the file must remove its metadata {} "
       "and {}",
-      seal.message(), kSafetensorsSeal, kChecksum));
+      seal.message(), kSafetensorsSeal, kWeightsChecksum));
 }
 
 }  // namespace
@@ -43,10 +41,10 @@ Result<SafetensorsReader> OpenWeights(const std::string& path) {
 Status SaveWeights(const FileDescriptor& folder, Session& session,
                    const WeightsFacts& facts, int64_t steps) {
   const Plan& plan = session.plan();
-  SafetensorsMetadata metadata = {{"format", "thimble-weights-1"},
+  SafetensorsMetadata metadata = {{"format", kWeightsFormat},
                                   {"model", plan.model()},
                                   {"steps", std::to_string(steps)},
-                                  {kChecksum, WeightsSha256(session)}};
+                                  {kWeightsChecksum, WeightsSha256(session)}};
   for (const auto& [name, value] : plan.build_options()) {
     metadata[name] = fmt::format("{}", value);
   }
@@ -77,7 +75,7 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
   };
   WeightsInfo info;
   info.model = get("model");
-  if (get("format") != "thimble-weights-1" || info.model.empty()) {
+  if (get("format") != kWeightsFormat || info.model.empty()) {
     return Status::Failed(fmt::format(
         "{} does not say which model it holds; it was not written by "
         "Train with TrainOptions::out_dir",
@@ -99,7 +97,7 @@ Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {
     return Status::Failed(
         fmt::format("{}: {}", path, sparse.status().message()));
   }
-  info.sparse = *sparse;
+  info.sparse = sparse->sparse;
   info.facts = meta;
   return info;
 }
@@ -112,7 +110,7 @@ Status LoadWeights(const std::string& dir, Session& session) {
     TH_RETURN_IF_ERROR(ReadTensorInto(reader, session, values[i]));
   }
   TH_RETURN_IF_ERROR(CheckReadIndex(session, reader.path()));
-  const auto sum = reader.metadata().find(kChecksum);
+  const auto sum = reader.metadata().find(kWeightsChecksum);
   if (sum == reader.metadata().end() || sum->second == WeightsSha256(session)) {
     return Status::Ok();
   }

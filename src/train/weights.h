@@ -16,6 +16,11 @@
 
 namespace thimble::train {
 
+// Metadata: the value of "format" in what SaveWeights writes, and the key of
+// WeightsSha256 of the tensors.
+inline constexpr char kWeightsFormat[] = "thimble-weights-1";
+inline constexpr char kWeightsChecksum[] = "sha256";
+
 // Metadata: what a source of batches says of its data.
 using WeightsFacts = std::map<std::string, std::string>;
 

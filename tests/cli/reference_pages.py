@@ -11,8 +11,8 @@ import re
 import subprocess
 import sys
 
-COMMANDS = (["plan"], ["train"], ["eval"], ["data"], ["data", "list"],
-            ["data", "get"], ["reproduce"])
+COMMANDS = (["plan"], ["train"], ["eval"], ["inspect"], ["export"], ["data"],
+            ["data", "list"], ["data", "get"], ["reproduce"])
 OPTION = re.compile(r"^  (?:-\w,)?(--[\w-]+)", re.M)
 CODE = re.compile(r"`([^`]+)`")
 
