@@ -137,7 +137,7 @@ Reproduction EmptyTable3() {
   table.notes = {
       "auto: the least work in an arena of the bytes that the paper prints",
       "columns of sparse weights are packed, as the paper counts; "
-      "--sparse-index bitmap takes less",
+      "a bitmap of them takes less",
       "not in the paper's table: what f32 gives here with its other settings",
       kArenaNote, "FLOPs as executed over those with nothing computed twice"};
   return table;
