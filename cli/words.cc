@@ -167,6 +167,7 @@ std::string WithOptions(std::string message) {
       {"RewiringOptions::method", "--rewire"},
       {"RewiringOptions::prune", "--prune"},
       {"RewiringOptions::reset = StateReset::kNewBlocks", "--reset new"},
+      {"RewiringOptions::reset", "--reset"},
       {"SgdOptions::momentum > 0", "a --momentum above 0"},
       {"SgdOptions::momentum", "--momentum"},
       {"SgdOptions::nesterov = false", "--no-nesterov"},
