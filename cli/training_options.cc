@@ -26,6 +26,11 @@ void CheckMomentum(const CLI::App& app, const PlanFlags& flags) {
   RefuseWithout(app, "--optimizer-state",
                 "is for what the optimizer keeps of each weight, and SGD with "
                 "--momentum 0 keeps nothing; leave one of them out");
+  // Of train alone.
+  if (app.get_option_no_throw("--reset") == nullptr) return;
+  RefuseWithout(app, "--reset",
+                "is for momentum, and --momentum 0 keeps none; leave one of "
+                "them out");
 }
 
 // What a budget may change, and by what it chooses.

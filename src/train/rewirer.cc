@@ -31,10 +31,12 @@ Status Rewirer::Check(const RewiringOptions& options) {
         options.prune));
   }
   const bool is_fixed = !options.method.has_value();
-  if (is_fixed && (options.every > 0 || options.prune > 0)) {
+  if (is_fixed && (options.every > 0 || options.prune > 0 ||
+                   options.reset != StateReset::kWhole)) {
     return Status::Usage(
-        "a fixed pattern is not rewired: leave out RewiringOptions::every and "
-        "RewiringOptions::prune, or name a method (RewiringOptions::method)");
+        "a fixed pattern is not rewired: leave out RewiringOptions::every, "
+        "RewiringOptions::prune and RewiringOptions::reset, or name a method "
+        "(RewiringOptions::method)");
   }
   return Status::Ok();
 }

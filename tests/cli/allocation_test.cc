@@ -47,7 +47,8 @@ TEST(Allocations, TheCounterCounts) {
 }
 
 void CheckAllocations(const char* name, const char* data_name, int64_t batch,
-                      PlanOptions plan_options = {}) {
+                      PlanOptions plan_options = {},
+                      const RewiringOptions& rewiring = {}) {
   for (int threads : {1, 2}) {
     plan_options.threads = threads;
     SCOPED_TRACE(::testing::Message() << name << " " << threads);
@@ -65,6 +66,7 @@ void CheckAllocations(const char* name, const char* data_name, int64_t batch,
     CountingObserver observer(&progress);
     TrainOptions options;
     options.steps = 50;
+    options.rewiring = rewiring;
     options.log_path = folder.File("log.jsonl");
     options.out_dir = folder.File("out");
     auto summary = Train(*plan, **data, options, &observer,
@@ -73,6 +75,7 @@ void CheckAllocations(const char* name, const char* data_name, int64_t batch,
     ASSERT_TRUE(summary.ok()) << summary.status().message();
     EXPECT_TRUE(summary->log_status.ok());
     EXPECT_EQ(observer.after_2(), observer.after_50());
+    EXPECT_EQ(summary->rewirings, rewiring.every > 0 ? 49 / rewiring.every : 0);
   }
 }
 
@@ -98,6 +101,20 @@ TEST(Allocations, NoneBetweenStep2And50WithGradientsInBlocksOrNowhere) {
   CheckAllocations("cnn", "synthetic", 4, options);
   options.precision = {.keeps_gradients = false};
   CheckAllocations("cnn", "synthetic", 4, options);
+}
+
+TEST(Allocations, NoneBetweenStep2And50WithSparseWeightsThatAreRewired) {
+  for (const IndexCodec codec : {IndexCodec::kPacked, IndexCodec::kBitmap}) {
+    CheckAllocations("wrn-10-1", "synthetic-cifar", 4,
+                     {.sparse = {.nonzero = 0.3, .index = codec}},
+                     {.every = 5});
+  }
+  CheckAllocations("wrn-10-1", "synthetic-cifar", 4,
+                   {.optimizer = Sgd({.state = U8InBlocks()}),
+                    .precision = Precision::All(DType::kF16),
+                    .sparse = {.nonzero = 0.3, .block = {2, 2}},
+                    .microbatch = 2},
+                   {.method = RewireMethod::kSet, .every = 5});
 }
 
 }  // namespace

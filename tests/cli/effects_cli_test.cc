@@ -67,6 +67,73 @@ TEST(Effects, OfMomentumsOptionsAreNoneWithoutIt) {
   }
 }
 
+TEST(Effects, OfSparseOptionsAreNoneWhereAllWeightsAreStored) {
+  const std::string says = "is for sparse weights, and all are stored";
+  for (const Args& options :
+       {Args{"--pattern", "2x2"}, Args{"--sparse-index", "packed"},
+        Args{"--sparsify", "fc1.weight"},
+        Args{"--nonzero", "1", "--pattern", "1x1"}}) {
+    ExpectBothRefuse("mlp", options, says);
+  }
+  const Args train = {"train", "mlp", "--data", "synthetic"};
+  for (const Args& options :
+       {Args{"--rewire", "dsr"}, Args{"--rewire-every", "2"},
+        Args{"--prune", "0.1"}, Args{"--reset", "all"}}) {
+    ExpectRefused(train + options, 2, options[0] + ": " + says);
+  }
+}
+
+TEST(Effects, OfRewiringOptionsAreNoneWhereNothingIsRewired) {
+  const Args train = {"train",     "mlp", "--data",   "synthetic",
+                      "--nonzero", "0.3", "--rewire", "fixed"};
+  const std::string says =
+      "a fixed pattern is not rewired: leave out --rewire-every, --prune and "
+      "--reset, or name a method (--rewire)";
+  ExpectRefused(train + Args{"--rewire-every", "3"}, 2, says);
+  ExpectRefused(train + Args{"--prune", "0.1"}, 2, says);
+  ExpectRefused(train + Args{"--reset", "new"}, 2, says);
+  for (const char* reset : {"all", "new"}) {
+    ExpectRefused({"train", "mlp", "--data", "synthetic", "--nonzero", "0.3",
+                   "--momentum", "0", "--reset", reset},
+                  2, "--reset: is for momentum, and --momentum 0 keeps none");
+  }
+}
+
+TEST(Cli, NamesWhatIsWrongWithSparseOptions) {
+  const std::pair<Args, const char*> both[] = {
+      {{"--nonzero", "0"}, "'0' is no number above 0 and at most 1"},
+      {{"--nonzero", "1.01"}, "'1.01' is no number above 0 and at most 1"},
+      {{"--nonzero", "nan"}, "'nan' is no number above 0 and at most 1"},
+      {{"--nonzero", "0.3x"}, "'0.3x' is no number above 0 and at most 1"},
+      {{"--nonzero", "0.3", "--pattern", "2"}, "'2' is no block of outputs by"},
+      {{"--nonzero", "0.3", "--pattern", "0x1"}, "'0x1' is no block"},
+      {{"--nonzero", "0.3", "--pattern", "64x64"}, "'64x64' is no block"},
+      {{"--nonzero", "0.3", "--pattern", "3x3"},
+       "blocks of 3 outputs by 3 inputs do not divide a weight [16, 16, 3, 3]; "
+       "name the weights to be sparse (--sparsify)"},
+      {{"--nonzero", "0.3", "--sparse-index", "csr"},
+       "unknown index 'csr'; it is packed or bitmap"},
+      {{"--nonzero", "0.3", "--sparsify", "stem*,nothing"},
+       "no weight is called 'nothing' (--sparsify); the weights are stem.w"}};
+  for (const auto& [options, says] : both) {
+    ExpectBothRefuse("wrn-10-1", options, says);
+  }
+  const Args train = {"train",           "wrn-10-1",  "--data",
+                      "synthetic-cifar", "--nonzero", "0.3"};
+  const std::pair<Args, const char*> cases[] = {
+      {{"--rewire", "rigl"}, "--rewire: rigl not in {dsr,set,fixed}"},
+      {{"--rewire-every", "-1"}, "'-1' is no whole number"},
+      {{"--rewire-every", "1.5"}, "'1.5' is no whole number"},
+      {{"--prune", "1"}, "'1' is no number in [0, 1)"},
+      {{"--prune", "nan"}, "'nan' is no number in [0, 1)"},
+      {{"--reset", "none"}, "--reset: none not in {all,new}"},
+      {{"--reset", "new", "--optimizer-state", "u8"},
+       "its blocks share scales. Leave out --reset new"}};
+  for (const auto& [options, says] : cases) {
+    ExpectRefused(train + options, 2, says);
+  }
+}
+
 TEST(Effects, OfALossScaleAreNoneInF32) {
   const Args train = {"train", "mlp",     "--data", "synthetic",   "--steps",
                       "1",     "--batch", "10",     "--loss-scale"};

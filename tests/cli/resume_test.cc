@@ -45,12 +45,17 @@ void Interrupt(const Args& args, const TestFolder& folder, int signal,
   WaitCli(pid);
 }
 
-TEST(Resume, EndsInTheSameBitsAfterStopsAndKills) {
+void ExpectTheSameBitsAfterStopsAndKills(const Args& options) {
   TestFolder folder;
-  const Json whole = Finish(TrainArgs(folder.File("whole"), "4"));
+  const auto args_of = [&](const std::string& dir) {
+    Args args = TrainArgs(folder.File(dir), "4");
+    args.insert(args.end(), options.begin(), options.end());
+    return args;
+  };
+  const Json whole = Finish(args_of("whole"));
   EXPECT_EQ(whole["steps"], 256);
   for (int signal : {SIGINT, SIGKILL}) {
-    const Args args = TrainArgs(folder.File(std::to_string(signal)), "4");
+    const Args args = args_of(std::to_string(signal));
     // Growing pauses: whatever the machine's speed, some fall into the middle
     // of an epoch, of a save, of a test.
     for (int round = 1; round <= 6; ++round) {
@@ -58,10 +63,20 @@ TEST(Resume, EndsInTheSameBitsAfterStopsAndKills) {
     }
     const Json resumed = Finish(args);
     for (const char* key : {"weights_sha256", "steps", "best_test_accuracy",
-                            "test_accuracy", "final_train_loss"}) {
-      EXPECT_EQ(resumed[key], whole[key]) << key;
+                            "test_accuracy", "final_train_loss", "rewirings"}) {
+      EXPECT_EQ(resumed.value(key, Json()), whole.value(key, Json())) << key;
     }
   }
+}
+
+TEST(Resume, EndsInTheSameBitsAfterStopsAndKills) {
+  ExpectTheSameBitsAfterStopsAndKills({});
+}
+
+// Wherever a signal falls, a rewiring is a step away.
+TEST(Resume, OfRewiredWeightsEndsInTheSameBitsAfterStopsAndKills) {
+  ExpectTheSameBitsAfterStopsAndKills(
+      {"--nonzero", "0.3", "--rewire-every", "1", "--sparsify", "*.weight"});
 }
 
 TEST(Resume, OfAFinishedRunReportsItAgain) {
