@@ -15,11 +15,11 @@
 namespace thimble {
 namespace {
 
-std::span<const std::byte> Bytes(std::string_view text) {
+std::span<const std::byte> StreamedBytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-Status Write(const std::string& path, std::span<const TensorView> tensors,
+Status WriteWhole(const std::string& path, std::span<const TensorView> tensors,
              const SafetensorsMetadata& metadata, Seal seal) {
   auto writer = AtomicFileWriter::Create(path);
   if (!writer.ok()) return writer.status();
@@ -32,10 +32,10 @@ TEST(Streaming, SealedFilesMayHaveMetadataOfAnyLength) {
   const TestFolder folder;
   const std::string path = folder.File("m");
   const std::array<TensorView, 1> tensors = {
-      {{{"a", "U8", {3}}, Bytes("abc")}}};
+      {{{"a", "U8", {3}}, StreamedBytes("abc")}}};
   for (const size_t length : {70'000u, 300'000u, 2'000'000u}) {
     const SafetensorsMetadata metadata = {{"k", std::string(length, '"')}};
-    ASSERT_TRUE(Write(path, tensors, metadata, Seal::kSha256).ok());
+    ASSERT_TRUE(WriteWhole(path, tensors, metadata, Seal::kSha256).ok());
     const auto sealed = SealedSafetensors::Open(path);
     ASSERT_TRUE(sealed.ok()) << sealed.status().message();
     EXPECT_EQ(sealed->metadata(), metadata);
@@ -46,9 +46,9 @@ TEST(Streaming, StreamsWhatIsNotInMemoryToTheSameFile) {
   const TestFolder folder;
   const std::string path = folder.File("m");
   const std::array<TensorView, 2> tensors = {
-      {{{"a", "F16", {2, 2}}, Bytes("01234567")},
-       {{"b", "U8", {3}}, Bytes("xyz")}}};
-  ASSERT_TRUE(Write(path, tensors, {{"k", "v"}}, Seal::kSha256).ok());
+      {{{"a", "F16", {2, 2}}, StreamedBytes("01234567")},
+       {{"b", "U8", {3}}, StreamedBytes("xyz")}}};
+  ASSERT_TRUE(WriteWhole(path, tensors, {{"k", "v"}}, Seal::kSha256).ok());
   const std::string whole = ReadTestFile(path);
   const auto stream = [&](uint64_t missing) {
     auto writer = AtomicFileWriter::Create(folder.File("streamed"));
