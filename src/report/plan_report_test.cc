@@ -26,7 +26,10 @@ PlanParts SmallParts() {
   PlanParts parts;
   parts.model = "small";
   parts.graph.AddAxis("sentences", 8);
-  parts.graph.AddValue("w", {{100}, DType::kF32}, Role::kParameter);
+  parts.parameters = {
+      {parts.graph.AddValue("w", {{100}, DType::kF32}, Role::kParameter),
+       {},
+       {}}};
   for (const char* name : {"early", "peak"}) {
     const auto made = parts.graph.AddOp(
         name, std::make_shared<testing::TestOp>(testing::TestOpTraits{}), {});
