@@ -27,13 +27,13 @@
 namespace thimble::testing {
 namespace {
 
-constexpr int64_t kBatch = 8;
+constexpr int64_t kImages = 8;
 constexpr float kRate = 0.05f;
 
 // All forms of a convolution, and a linear map, without a kink: batch norms are
 // all that is not linear.
 Model SmoothModel() {
-  Network net("smooth", kBatch);
+  Network net("smooth", kImages);
   ValueId x = net.Images({.channels = 3, .height = 32, .width = 32});
   const auto conv = [&](const std::string& name, ValueId of,
                         const ConvLayer& layer) {
@@ -54,7 +54,7 @@ Model SmoothModel() {
 Model Wrn() {
   auto model = BuildModel(
       "wrn-10-1",
-      {.batch = kBatch, .images = {.channels = 3, .height = 32, .width = 32}});
+      {.batch = kImages, .images = {.channels = 3, .height = 32, .width = 32}});
   EXPECT_TRUE(model.ok()) << model.status().message();
   return *std::move(model);
 }
@@ -89,14 +89,14 @@ class Trained {
   float Differentiate(const Dataset& data, int64_t step) {
     const auto images = session_->TrainFeed<uint8_t>("images");
     const auto labels = session_->TrainFeed<int32_t>("labels");
-    const size_t bytes = images.size() / kBatch;
-    for (size_t i = 0; i < kBatch; ++i) {
-      const int64_t record = (step * kBatch + static_cast<int64_t>(i)) % 1000;
+    const size_t bytes = images.size() / kImages;
+    for (size_t i = 0; i < kImages; ++i) {
+      const int64_t record = (step * kImages + static_cast<int64_t>(i)) % 1000;
       EXPECT_TRUE(data.Read(Split::kTrain, record,
                             images.subspan(i * bytes, bytes), &labels[i])
                       .ok());
     }
-    return session_->Differentiate(kBatch).loss;
+    return session_->Differentiate(kImages).loss;
   }
 
  private:
@@ -377,7 +377,7 @@ TEST(SparseTraining, IsThatOfDenseWeightsButForKinks) {
   oracle.Train(300);
   ExpectLearnedAndRewired(oracle);
   EXPECT_LE(oracle.beyond().size(), 30u);
-  EXPECT_LT(oracle.furthest(), 1.0 / kBatch);
+  EXPECT_LT(oracle.furthest(), 1.0 / kImages);
 }
 
 }  // namespace

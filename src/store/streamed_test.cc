@@ -20,7 +20,7 @@ std::span<const std::byte> StreamedBytes(std::string_view text) {
 }
 
 Status WriteWhole(const std::string& path, std::span<const TensorView> tensors,
-             const SafetensorsMetadata& metadata, Seal seal) {
+                  const SafetensorsMetadata& metadata, Seal seal) {
   auto writer = AtomicFileWriter::Create(path);
   if (!writer.ok()) return writer.status();
   return WriteSafetensors(

@@ -26,7 +26,7 @@ class SparseFileDamage : public train::testing::SparseFile {};
 
 // Every bit with THIMBLE_LONG; else every eleventh, which is each of eight
 // places in turn.
-uint64_t Stride() { return std::getenv("THIMBLE_LONG") != nullptr ? 1 : 11; }
+uint64_t BitStride() { return std::getenv("THIMBLE_LONG") != nullptr ? 1 : 11; }
 
 TEST_F(SparseFileDamage, FactsThatMakeNoSenseAreRefused) {
   const auto meta = [this](const char* key, const std::string& value,
@@ -64,17 +64,17 @@ TEST_F(SparseFileDamage, FactsThatMakeNoSenseAreRefused) {
        {"", "4", "4,4,3,3,3,3", "4,,3", "4,4,3,3,", "0,4,3,3", "4,-4,3,3",
         "4,4,3,x", "1099511627776,4,3,3", "1048576,1048576,2",
         "18446744073709551616,4", "4294967296,4294967296,4294967296"}) {
-    meta("sparse shapes", text + other, "their shapes");
+    meta("sparse weights shapes", text + other, "their shapes");
   }
-  meta("sparse shapes", "4,4,3,3", "the number of their shapes");
-  meta("sparse shapes", "4,65536" + other, "at most 65535");
-  meta("sparse shapes", "1099511627776,1" + other, "too few for the rows");
-  meta("sparse shapes", "6,4,3,3" + other, "the sparse weights have");
-  meta("sparse shapes", "4,6,3,3" + other, "the sparse weights have");
+  meta("sparse weights shapes", "4,4,3,3", "the number of their shapes");
+  meta("sparse weights shapes", "4,65536" + other, "at most 65535");
+  meta("sparse weights shapes", "1099511627776,1" + other, "too few for the rows");
+  meta("sparse weights shapes", "6,4,3,3" + other, "the sparse weights have");
+  meta("sparse weights shapes", "4,6,3,3" + other, "the sparse weights have");
   ExpectRefused("does not say which weights are sparse",
                 [](Contents& c) { c.metadata.erase("nonzero"); });
   ExpectRefused("the number of their shapes",
-                [](Contents& c) { c.metadata.erase("sparse shapes"); });
+                [](Contents& c) { c.metadata.erase("sparse weights shapes"); });
 }
 
 TEST_F(SparseFileDamage, TensorsThatDoNotFitTheFactsAreRefused) {
@@ -153,13 +153,13 @@ TEST_F(SparseFileDamage, WhatHasNoRoomIsRefusedBeforeItIsWritten) {
   contents.meta("sparse block outputs") = "16";
   contents.meta("sparse block inputs") = "4";
   contents.meta("sparse weights").clear();
-  contents.meta("sparse shapes").clear();
+  contents.meta("sparse weights shapes").clear();
   for (size_t m = 0; m < matrices.size(); ++m) {
     for (int64_t row = 0; row < matrices[m].rows; ++row) {
       writer.Row(std::span(column).first(row < kept ? 1 : 0));
     }
     contents.meta("sparse weights") += fmt::format("w{}\n", m);
-    contents.meta("sparse shapes") +=
+    contents.meta("sparse weights shapes") +=
         fmt::format("{},{}\n", 16 * matrices[m].rows, 4 * matrices[m].columns);
   }
   contents.Resize("sparse.weights", static_cast<size_t>(64 * 32 * kept), 4);
@@ -178,7 +178,7 @@ TEST_F(SparseFileDamage, WhatHasNoRoomIsRefusedBeforeItIsWritten) {
 TEST_F(SparseFileDamage, EveryFlippedBitUnderTheSealIsRefused) {
   const std::string sealed_name = "file_sha256";
   const size_t name_at = good_.find(sealed_name);
-  for (uint64_t bit = 0; bit < 8 * good_.size(); bit += Stride()) {
+  for (uint64_t bit = 0; bit < 8 * good_.size(); bit += BitStride()) {
     // Without the seal's own name, it is a file of another program.
     const uint64_t at = bit / 8;
     if (at >= name_at && at < name_at + sealed_name.size()) continue;
@@ -196,11 +196,11 @@ TEST_F(SparseFileDamage, NoFlippedBitWithoutASealIsTrusted) {
     const std::string good = ReadTestFile(path_);
     ASSERT_FALSE(IsRefused(true));
     int refused = 0, taken = 0;
-    for (uint64_t bit = 0; bit < 8 * good.size(); bit += Stride()) {
+    for (uint64_t bit = 0; bit < 8 * good.size(); bit += BitStride()) {
       std::string bad = good;
       bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
       WriteTestFile(path_, bad);
-      const bool is_exported = bit / Stride() % 7 == 0;
+      const bool is_exported = bit / BitStride() % 7 == 0;
       ++(IsRefused(is_exported) ? refused : taken);
     }
     EXPECT_GT(refused, 100);
@@ -211,7 +211,7 @@ TEST_F(SparseFileDamage, NoFlippedBitWithoutASealIsTrusted) {
 TEST_F(SparseFileDamage, FilesThatWereCutShortAreRefused) {
   Write(Read());
   for (const std::string& good : {good_, ReadTestFile(path_)}) {
-    for (size_t bytes = 0; bytes < good.size(); bytes += Stride()) {
+    for (size_t bytes = 0; bytes < good.size(); bytes += BitStride()) {
       WriteTestFile(path_, good.substr(0, bytes));
       ASSERT_TRUE(IsRefused(false)) << bytes;
     }
@@ -250,7 +250,7 @@ TEST_F(SparseFileDamage, NoFactsBringItDown) {
                                            "\""};
   const std::vector<std::string> keys = {
       "nonzero",      "sparse block outputs", "sparse block inputs",
-      "sparse index", "sparse weights",       "sparse shapes"};
+      "sparse index", "sparse weights",       "sparse weights shapes"};
   int refused = 0;
   constexpr int kRounds = 2000;
   for (uint64_t round = 0; round < kRounds; ++round) {

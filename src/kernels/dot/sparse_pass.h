@@ -29,9 +29,13 @@
 
 namespace thimble::kernels::dot {
 
-// A thread's scratch; of it, a tile in the second-level cache that the first
-// one mostly holds.
-inline constexpr int64_t kSparseBytes = int64_t{102} * 1024;
+// A thread's scratch, less for large images, whose sums over a batch of 100
+// take up to 25 KiB beside it; of it, a tile in the second-level cache that the
+// first one mostly holds.
+inline int64_t SparseRoom(const Conv2dShape& s) {
+  return s.in_height * s.in_width > 256 ? int64_t{102} * 1024
+                                        : int64_t{112} * 1024;
+}
 inline constexpr int64_t kSparseTileBytes = int64_t{48} * 1024;
 // Outputs whose pairs are in scratch at most.
 inline constexpr int64_t kSparseOutputs = 64;
@@ -190,7 +194,7 @@ inline bool SetSparseBlocks(SparsePass& pass) {
   pass.block = std::min(pass.outputs, pass.chunks() == 1
                                           ? kSparseOutputs
                                           : kChunkedOutputs / pass.phases);
-  const int64_t left = kSparseBytes - pass.fixed_bytes();
+  const int64_t left = SparseRoom(pass.shape) - pass.fixed_bytes();
   pass.records = left / 4 - 16;
   const int64_t together = pass.forward ? 1 : inputs;
   return pass.block >= together &&

@@ -45,7 +45,7 @@ constexpr DType kBF16 = DType::kBF16;
 dot::SparsePass PassOf(const Conv2dShape& s, bool forward) {
   dot::SparsePass pass;
   EXPECT_TRUE(dot::MakeSparsePass(s, forward, pass));
-  EXPECT_LE(pass.Bytes(), dot::kSparseBytes);
+  EXPECT_LE(pass.Bytes(), dot::SparseRoom(s));
   return pass;
 }
 

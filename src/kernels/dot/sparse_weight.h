@@ -72,7 +72,7 @@ inline bool MakeSparseWeightPass(const Conv2dShape& s, SparseWeightPass& pass) {
   const int64_t chunks = conv::CeilDiv(tiles.channels, most);
   tiles.chunk =
       conv::RoundUp(conv::CeilDiv(tiles.channels, chunks), s.blocks->inputs);
-  const int64_t left = (kSparseBytes - pass.fixed_bytes()) / 8 - 16;
+  const int64_t left = (SparseRoom(s) - pass.fixed_bytes()) / 8 - 16;
   pass.records = std::min(left, tiles.tile_bytes() / 4) / 64 * 64;
   // One unit always fits, where each weight of it fills a list.
   return pass.records >= kListUnit * pass.unit() * s.blocks->values();
