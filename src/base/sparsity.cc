@@ -91,7 +91,8 @@ Result<BlockMatrix> BlocksOf(const Shape& weight, const WeightBlock& block) {
 
 int ColumnBits(int64_t columns) {
   const auto last = static_cast<uint64_t>(columns - 1);
-  return static_cast<int>(std::max<int64_t>(1, std::bit_width(last)));
+  return static_cast<int>(
+      std::max<int64_t>(1, static_cast<int64_t>(std::bit_width(last))));
 }
 
 Status SparseWeights::Check() const {

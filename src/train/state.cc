@@ -144,8 +144,7 @@ Status CheckFinite(Session& session, const StateValues& values) {
 Status CheckReadIndex(Session& session, const std::string& path) {
   const auto& sparse = session.plan().sparse();
   if (!sparse.has_value()) return Status::Ok();
-  const Status status =
-      CheckIndex(sparse->layout, session.Bytes(sparse->index));
+  Status status = CheckIndex(sparse->layout, session.Bytes(sparse->index));
   if (status.ok()) return status;
   return Status::Failed(
       fmt::format("{} is damaged: {}", path, status.message()));
