@@ -188,8 +188,6 @@ TEST(SparsePlan, WhatCannotBeIsRefusedWithAWord) {
       "'stem.weight': blocks of 2 outputs by 2 inputs do not divide a weight ");
   EXPECT_EQ(refused(wrn, {.nonzero = 0.3, .weights = {"conv"}}).substr(0, 50),
             "no weight is called 'conv' (SparseWeights::weights");
-  // Nothing but the first and the last.
-  const Model small = ModelOf("wrn-10-1", 8);
   EXPECT_EQ(refused(wrn, {.nonzero = 0.3, .weights = {"*running_mean"}})
                 .substr(0, 19),
             "no weight is called");
