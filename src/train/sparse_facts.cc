@@ -21,7 +21,8 @@ constexpr const char* kBlockOutputs = "sparse block outputs";
 constexpr const char* kBlockInputs = "sparse block inputs";
 constexpr const char* kIndex = "sparse index";
 constexpr const char* kWeights = "sparse weights";  // names, a line each
-constexpr const char* kShapes = "sparse weights shapes";    // the same: "32,16,3,3"
+constexpr const char* kShapes =
+    "sparse weights shapes";  // the same: "32,16,3,3"
 
 // No weight has more elements, so that what is computed of them fits.
 constexpr int64_t kMaxElements = int64_t{1} << 40;

@@ -68,7 +68,8 @@ TEST_F(SparseFileDamage, FactsThatMakeNoSenseAreRefused) {
   }
   meta("sparse weights shapes", "4,4,3,3", "the number of their shapes");
   meta("sparse weights shapes", "4,65536" + other, "at most 65535");
-  meta("sparse weights shapes", "1099511627776,1" + other, "too few for the rows");
+  meta("sparse weights shapes", "1099511627776,1" + other,
+       "too few for the rows");
   meta("sparse weights shapes", "6,4,3,3" + other, "the sparse weights have");
   meta("sparse weights shapes", "4,6,3,3" + other, "the sparse weights have");
   ExpectRefused("does not say which weights are sparse",

@@ -193,7 +193,8 @@ TEST(Cli, InspectRefusesDamageAndPrintsNoEscapes) {
   EXPECT_TRUE(Has(shown.out, "?[31mred after step 18446744073709551615"));
   EXPECT_TRUE(Has(shown.out, "it has no checksum"));
   EXPECT_FALSE(Has(shown.out, "\x1b"));
-  ChangeMetadata(path, [](Json& meta) { meta["sparse weights shapes"] = "1,2"; });
+  ChangeMetadata(path,
+                 [](Json& meta) { meta["sparse weights shapes"] = "1,2"; });
   ExpectRefused({"inspect", run}, 1, "was changed: what the file says of its");
   ExpectRefused({"export", run, "--dense", folder.File("dense")}, 1,
                 "was changed: what the file says of its");
