@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the table of bench/accuracy: accuracies, and what they differ from f32."""
+"""Prints the table of bench/accuracy: accuracies, and what they differ by."""
 import json
 import math
 import pathlib
@@ -50,11 +50,12 @@ def interval(differences):
 
 
 def row(name, accuracies, base):
-    """A line of the table; accuracies and base are {seed: percent}."""
+    """A line of the table; accuracies and base are {seed: percent}. A base of
+    its own has nothing to differ from."""
     mean = sum(accuracies.values()) / len(accuracies)
     cells = [name, str(len(accuracies)), f"{mean:.2f}"]
     paired = [a - base[s] for s, a in accuracies.items() if s in base]
-    if name == "f32" or not paired:
+    if accuracies is base or not paired:
         return cells + ["", ""]
     difference, half = interval(paired)
     cells.append(f"{difference:+.2f}")
@@ -63,13 +64,15 @@ def row(name, accuracies, base):
     return cells
 
 
-# Settings that train in another way than f32's, and what trains so in f32.
+# Settings that train in another way than their base, and what differs in one
+# thing alone: f32 trained the same way; single weights instead of blocks.
 TRAINED_ALIKE = {"f16-no-gradients": "f32-plain-momentum",
-                 "f16-no-gradients-batch-10": "f32-batch-10"}
+                 "f16-no-gradients-batch-10": "f32-batch-10",
+                 "sparse-dsr-2x2": "sparse-dsr"}
 
 
 def row_beside(name, runs):
-    """A further line for a setting that f32 can be trained like, if it was."""
+    """A further line for a setting that another was trained like, if it was."""
     like = TRAINED_ALIKE.get(name)
     if like not in runs:
         return None
@@ -77,9 +80,10 @@ def row_beside(name, runs):
 
 
 def main():
-    """FOLDER of logs, FILE of records, SEEDS, "record" or "", settings."""
+    """FOLDER of logs, FILE of records, SEEDS, "record" or "", the setting that
+    the others are compared with, settings."""
     folder, file = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    seeds, names = int(sys.argv[3]), sys.argv[5:]
+    seeds, base, names = int(sys.argv[3]), sys.argv[5], sys.argv[6:]
     summaries = recorded(file)
     for log in folder.glob("*.jsonl"):
         setting, seed = log.stem.rsplit("-", 1)
@@ -90,13 +94,14 @@ def main():
         record(file, summaries)
     runs = {}
     for (setting, seed), last in summaries.items():
-        if seed <= seeds and setting in {*names, "f32"}:
+        if seed <= seeds and setting in {*names, base}:
             accuracy = 100 * last["best_test_accuracy"]
             runs.setdefault(setting, {})[seed] = accuracy
-    print("| setting | seeds | best accuracy, % | minus f32's | 95% interval |")
+    print(f"| setting | seeds | best accuracy, % | minus {base}'s"
+          " | 95% interval |")
     print("|---|---|---|---|---|")
     for name, accuracies in sorted(runs.items()):
-        lines = [row(name, accuracies, runs.get("f32", {})),
+        lines = [row(name, accuracies, runs.get(base, {})),
                  row_beside(name, runs)]
         for cells in filter(None, lines):
             print("| " + " | ".join(cells) + " |")

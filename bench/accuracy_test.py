@@ -33,6 +33,13 @@ class TableTest(unittest.TestCase):
         self.assertEqual(cells[3], "-0.75")
         self.assertIsNone(accuracy_table.row_beside("f16-nearest", runs))
 
+    def test_blocks_stand_beside_single_weights(self):
+        runs = {"sparse-dsr-2x2": {1: 80.0, 2: 81.0},
+                "sparse-dsr": {1: 79.0, 2: 81.0}, "sparse-fixed": {1: 1.0}}
+        cells = accuracy_table.row_beside("sparse-dsr-2x2", runs)
+        self.assertEqual(cells[0], "sparse-dsr-2x2, minus sparse-dsr")
+        self.assertEqual(cells[3], "+0.50")
+
     def test_a_training_that_has_not_ended_does_not_count(self):
         with tempfile.TemporaryDirectory() as folder:
             log = pathlib.Path(folder) / "f32-1.jsonl"
