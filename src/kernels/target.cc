@@ -33,6 +33,13 @@ bool HasBf16DotProducts() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 &&
          (eax & (1u << 5)) != 0;
 }
+bool HasFastDotProducts() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 &&
+         ebx != signature_INTEL_ebx;
+}
+#else
+bool HasFastDotProducts() { return false; }
 #endif
 
 TargetList Detect() {
@@ -70,13 +77,14 @@ const TargetList& Detected() {
   return kDetected;
 }
 
-// The target that THIMBLE_TARGET names, else the best; -1 where there is none.
+// The target that THIMBLE_TARGET names, else the fastest; -1 where there is
+// none.
 int Choose() {
   const std::span<const Target> supported = SupportedTargets();
   if (supported.empty()) return -1;
   const char* wanted = std::getenv("THIMBLE_TARGET");
   if (wanted == nullptr || *wanted == '\0') {
-    return static_cast<int>(supported.back());
+    return static_cast<int>(DefaultTarget(supported, HasFastDotProducts()));
   }
   for (Target target : supported) {
     if (TargetName(target) == wanted) return static_cast<int>(target);
@@ -109,6 +117,13 @@ std::string_view TargetName(Target target) {
 
 std::span<const Target> SupportedTargets() {
   return {Detected().targets.data(), Detected().count};
+}
+
+Target DefaultTarget(std::span<const Target> supported, bool has_fast_dots) {
+  const size_t n = supported.size();
+  const bool next_best =
+      n > 1 && supported.back() == Target::kAvx3Bf16 && !has_fast_dots;
+  return supported[next_best ? n - 2 : n - 1];
 }
 
 Status CheckCpu() {

@@ -4,7 +4,7 @@
 // which one is in use. Every kernel family keeps a DispatchTable with one entry
 // per target; the entry is looked up once per call, outside of all loops.
 //
-// Chosen at first use: the best supported one, or THIMBLE_TARGET=avx2 (say)
+// Chosen at first use: the fastest supported one, or THIMBLE_TARGET=avx2 (say)
 // from the environment. Thread-safe, except ForceTarget, which is for tests and
 // benchmarks and must not run beside kernels.
 #pragma once
@@ -29,6 +29,12 @@ std::string_view TargetName(Target target);
 // The targets that are compiled in and that this CPU runs, worst first. Empty
 // on a CPU older than the baseline; CheckCpu says so in words.
 std::span<const Target> SupportedTargets();
+
+// The one of `supported`, which is not empty, that is used where nobody names
+// one: the last; but avx512bf16 only where dot products are fast, which they
+// are not on Intel's CPUs: these take two cycles for one, and multiply f32
+// twice as fast.
+Target DefaultTarget(std::span<const Target> supported, bool has_fast_dots);
 
 // Fails where no target runs, or where THIMBLE_TARGET names none that does, or
 // THIMBLE_DOT no form of dot products (dot/dot_form.h). Programs call it before

@@ -48,5 +48,16 @@ TEST(ForEachTarget, RunsOnlyTheOneThatTheEnvironmentNames) {
   }
 }
 
+TEST(DefaultTarget, HasDotProductsOnlyWhereTheyAreFast) {
+  const std::vector<Target> all = {Target::kSse4, Target::kAvx2, Target::kAvx3,
+                                   Target::kAvx3Bf16};
+  EXPECT_EQ(DefaultTarget(all, true), Target::kAvx3Bf16);
+  EXPECT_EQ(DefaultTarget(all, false), Target::kAvx3);
+  const std::span<const Target> without = std::span(all).first(3);
+  EXPECT_EQ(DefaultTarget(without, true), Target::kAvx3);
+  EXPECT_EQ(DefaultTarget(without, false), Target::kAvx3);
+  EXPECT_EQ(DefaultTarget({{Target::kSse4}}, false), Target::kSse4);
+}
+
 }  // namespace
 }  // namespace thimble::kernels
