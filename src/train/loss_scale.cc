@@ -32,12 +32,18 @@ bool IsPowerOfTwo(double x) {
 
 }  // namespace
 
+std::string_view LossScaler::RuleOf(std::string_view text,
+                                    const Precision& precision) {
+  if (!text.empty()) return text;
+  const bool is_f16 = precision.activations == DType::kF16 ||
+                      precision.gradients == DType::kF16;
+  return is_f16 ? "dynamic" : "none";
+}
+
 Result<LossScaler> LossScaler::Parse(std::string_view text,
                                      const Precision& precision) {
   LossScaler scaler;
-  const bool is_f16 = precision.activations == DType::kF16 ||
-                      precision.gradients == DType::kF16;
-  if (text.empty()) text = is_f16 ? "dynamic" : "none";
+  text = RuleOf(text, precision);
   if (text == "none") return scaler;
   scaler.is_on_ = true;
   for (const NamedRule& rule : kRules) {
@@ -73,7 +79,8 @@ Status LossScaler::Skipped(LossScaleState* state) const {
   ++state->skipped;
   if (is_fixed_) {
     return Status::Failed(fmt::format(
-        "a gradient is infinite or no number at the fixed loss scale {:g}",
+        "a gradient is infinite or no number at the fixed loss scale {}; a "
+        "smaller one, or TrainOptions::loss_scale = dynamic, may do",
         state->scale));
   }
   state->scale /= 2;

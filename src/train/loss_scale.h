@@ -27,6 +27,9 @@ class LossScaler {
   // By TrainOptions::loss_scale.
   static Result<LossScaler> Parse(std::string_view text,
                                   const Precision& precision);
+  // The rule that Parse takes such a text for: "" is the default's.
+  static std::string_view RuleOf(std::string_view text,
+                                 const Precision& precision);
 
   // Without it nothing is scaled, nothing checked and no step skipped.
   bool is_on() const { return is_on_; }

@@ -87,8 +87,17 @@ Settings SettingsOf(const Plan& plan, Settings source,
     settings["precision"] = plan.options().precision.ToString();
   }
   settings.merge(SparseFactsOf(plan));
-  if (!options.loss_scale.empty()) settings["loss scale"] = options.loss_scale;
+  // By what they mean: a default that is typed out is still the default.
+  const Precision& precision = plan.options().precision;
+  const std::string_view loss_scale =
+      LossScaler::RuleOf(options.loss_scale, precision);
+  if (loss_scale != "none") settings["loss scale"] = loss_scale;
   settings.merge(plan.optimizer().Settings());
+  const auto state = settings.find("optimizer state");
+  if (state != settings.end() &&
+      state->second == DTypeName(precision.parameters)) {
+    settings.erase(state);
+  }
   for (const auto& [name, value] : plan.build_options()) {
     settings[name] = fmt::format("{}", value);
   }

@@ -75,7 +75,10 @@ TEST(CliIn16Bits, ResumesToTheSameBits) {
     WaitForStep(log, 3);
     kill(pid, SIGINT);
     WaitCli(pid);
-    const Json resumed = Trained(parts + Args{"--resume"});
+    // A default that is typed out is no other setting.
+    const std::string rule = std::string(type) == "f16" ? "dynamic" : "none";
+    const Json resumed = Trained(parts + Args{"--resume", "--loss-scale", rule,
+                                              "--optimizer-state", type});
     EXPECT_EQ(resumed["weights_sha256"], whole["weights_sha256"]);
     EXPECT_EQ(resumed["steps"], 60);
     // It was stopped on the way.
