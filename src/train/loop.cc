@@ -67,13 +67,13 @@ Status Loop::Step(int64_t epoch) {
   }
   TH_RETURN_IF_ERROR(Update(done.loss, &done));
   ++now_.step;
-  Rewired();
   for (size_t i = 0; i < step_metrics_.size(); ++i) {
     now_.metrics[i].epoch_sum += step_metrics_[i];
   }
   const int64_t count = size.counts[kBatchAxis.index()];
   now_.epoch_count += count;
   with_.reporter.Step(done, now_.step, count);
+  Rewired();
   return Status::Ok();
 }
 
