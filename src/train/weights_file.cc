@@ -170,6 +170,11 @@ Status CheckPlace(const std::string& from, const std::string& to,
     return Status::Usage(
         fmt::format("{} is the file that is read; choose another name", to));
   }
+  const std::string name = train::kCheckpointName;
+  if (to == name || to.ends_with("/" + name)) {
+    return Status::Usage(fmt::format(
+        "{} is a run's checkpoint by its name; choose another name", to));
+  }
   if (options.overwrite) return Status::Ok();
   return Status::Failed(
       fmt::format("{} is there already; choose another name, or replace it "

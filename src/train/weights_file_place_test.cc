@@ -32,6 +32,12 @@ TEST_F(SparseFilePlaces, ExportsAreRefusedWhereTheyWouldDestroySomething) {
           .status();
   EXPECT_TRUE(Mentions(self, "is the file that is read")) << self.message();
   EXPECT_EQ(ReadTestFile(path_), good_);
+  const std::string checkpoint = run_ + "/checkpoint.safetensors";
+  WriteTestFile(checkpoint, "precious");
+  EXPECT_TRUE(
+      Mentions(ExportDense(run_, checkpoint, {.overwrite = true}).status(),
+               "is a run's checkpoint"));
+  EXPECT_EQ(ReadTestFile(checkpoint), "precious");
   const std::string link = folder_.File("link");
   ASSERT_EQ(symlink(to_.c_str(), link.c_str()), 0);
   EXPECT_TRUE(Mentions(ExportDense(run_, link, {.overwrite = true}).status(),
