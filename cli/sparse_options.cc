@@ -14,6 +14,12 @@ constexpr DecimalLimits kNonzero = {"above 0 and at most 1", [](double number) {
                                       return number > 0 && number <= 1;
                                     }};
 
+// What 0 would mean is that nothing is rewired: --rewire fixed.
+constexpr DecimalLimits kPrune = {"above 0 and below 1", [](double number) {
+                                    return number > 0 && number < 1;
+                                  }};
+constexpr WholeLimits kPeriod = {1, kCount.most};
+
 // "2x2": outputs by inputs.
 std::optional<WeightBlock> ParseBlock(const std::string& text) {
   const size_t by = text.find('x');
@@ -68,8 +74,8 @@ void AddSparseFlags(CLI::App& app, PlanFlags& flags) {
       });
   app.add_option("--sparsify", flags.sparse.weights,
                  "Names of the weights to be sparse, separated by commas; * "
-                 "stands for any text (default: all convolutions but the first "
-                 "weight and the last one)")
+                 "stands for any text (default: those of convolutions and "
+                 "linear layers, but not a network's first and last one)")
       ->type_name("NAMES")
       ->delimiter(',')
       ->check(CheckNotEmpty);
@@ -88,14 +94,15 @@ void AddRewiringFlags(CLI::App& app, RewiringOptions& options) {
          "smallest replaced; fixed, they stay where they were drawn")
       ->type_name("dsr|set|fixed")
       ->check(CLI::IsMember({"dsr", "set", "fixed"}));
-  AddWhole(app, "--rewire-every", options.every, kCount,
+  AddWhole(app, "--rewire-every", options.every, kPeriod,
            "Steps from one rewiring to the next, to the end (default: 100 at "
            "first, more later, none in the last twentieth, scaled for the "
            "density as in the paper)");
-  AddDecimal(app, "--prune", options.prune, kShare,
-             "Share of the stored weights that a rewiring is to replace, in "
-             "[0, 1) (default: as in the paper for the density; 0.3 with "
-             "--rewire set)");
+  AddDecimal(
+      app, "--prune", options.prune, kPrune,
+      "Share of the stored weights that a rewiring is to replace, "
+      "above 0 and below 1 (default: as in the paper for the density; 0.3 with "
+      "--rewire set)");
   app.add_option_function<std::string>(
          "--reset",
          [&options](const std::string& text) {

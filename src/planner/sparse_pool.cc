@@ -79,10 +79,15 @@ Result<std::vector<ValueId>> Chosen(const Graph& graph,
     if (DenseReader(graph, weights[i]) == nullptr) chosen.push_back(weights[i]);
   }
   if (!chosen.empty()) return chosen;
-  return Status::Usage(fmt::format(
+  std::erase_if(weights,
+                [&](ValueId v) { return DenseReader(graph, v) != nullptr; });
+  const char* says =
       "the first and the last weight stay dense, and none between them can be "
-      "sparse; name those to be sparse (SparseWeights::weights) of {}",
-      NamesOf(graph, weights)));
+      "sparse";
+  if (weights.empty()) return Status::Usage(says);
+  return Status::Usage(
+      fmt::format("{}; name those to be sparse (SparseWeights::weights) of {}",
+                  says, NamesOf(graph, weights)));
 }
 
 PoolLayout LayoutOf(const SparseChoice& choice, const SparseWeights& options) {

@@ -118,14 +118,19 @@ TEST(Cli, NamesWhatIsWrongWithSparseOptions) {
   for (const auto& [options, says] : both) {
     ExpectBothRefuse("wrn-10-1", options, says);
   }
+  // What it advises is what can be done.
+  ExpectBothRefuse("lstm-1-16-28", {"--nonzero", "0.3"},
+                   "(--sparsify) of fc.weight\n");
   const Args train = {"train",           "wrn-10-1",  "--data",
                       "synthetic-cifar", "--nonzero", "0.3"};
   const std::pair<Args, const char*> cases[] = {
       {{"--rewire", "rigl"}, "--rewire: rigl not in {dsr,set,fixed}"},
+      {{"--rewire-every", "0"}, "whole number from 1 to"},
+      {{"--prune", "0"}, "above 0 and below 1"},
       {{"--rewire-every", "-1"}, "'-1' is no whole number"},
       {{"--rewire-every", "1.5"}, "'1.5' is no whole number"},
-      {{"--prune", "1"}, "'1' is no number in [0, 1)"},
-      {{"--prune", "nan"}, "'nan' is no number in [0, 1)"},
+      {{"--prune", "1"}, "'1' is no number above 0 and below 1"},
+      {{"--prune", "nan"}, "'nan' is no number above 0 and below 1"},
       {{"--reset", "none"}, "--reset: none not in {all,new}"},
       {{"--reset", "new", "--optimizer-state", "u8"},
        "its blocks share scales. Leave out --reset new"}};
