@@ -25,27 +25,37 @@ namespace {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-// Four entries' products with grad, summed up. An entry's sum does not depend
-// on those beside it.
-template <int64_t kV, int64_t kSets>
+// Entries at a time: sums that do not wait for each other, beside grad in
+// registers.
+#if HWY_TARGET == HWY_AVX3
+constexpr int64_t kManyProducts = 8;
+#else
+constexpr int64_t kManyProducts = 4;
+#endif
+
+// kN entries' products with grad, summed up. An entry's sum does not depend on
+// those beside it.
+template <int64_t kN, int64_t kV, int64_t kSets>
 HWY_INLINE void AddFew(const V (&grad)[kV], const float* HWY_RESTRICT tile,
                        const int32_t* offsets, float* sums) {
   const D d;
   const int64_t lanes = LaneCount();
-  const float *x0 = tile + offsets[0], *x1 = tile + offsets[1];
-  const float *x2 = tile + offsets[2], *x3 = tile + offsets[3];
-  V acc[kTogether] = {
-      hn::Mul(grad[0], hn::LoadU(d, x0)), hn::Mul(grad[0], hn::LoadU(d, x1)),
-      hn::Mul(grad[0], hn::LoadU(d, x2)), hn::Mul(grad[0], hn::LoadU(d, x3))};
+  const float* x[kN];
+  V acc[kN];
+  THIMBLE_UNROLL
+  for (int64_t k = 0; k < kN; ++k) {
+    x[k] = tile + offsets[k];
+    acc[k] = hn::Mul(grad[0], hn::LoadU(d, x[k]));
+  }
   THIMBLE_UNROLL
   for (int64_t v = 1; v < kV; ++v) {
     const int64_t at = StripVector<kV, kSets>(v) * lanes;
-    acc[0] = hn::MulAdd(grad[v], hn::LoadU(d, x0 + at), acc[0]);
-    acc[1] = hn::MulAdd(grad[v], hn::LoadU(d, x1 + at), acc[1]);
-    acc[2] = hn::MulAdd(grad[v], hn::LoadU(d, x2 + at), acc[2]);
-    acc[3] = hn::MulAdd(grad[v], hn::LoadU(d, x3 + at), acc[3]);
+    THIMBLE_UNROLL
+    for (int64_t k = 0; k < kN; ++k) {
+      acc[k] = hn::MulAdd(grad[v], hn::LoadU(d, x[k] + at), acc[k]);
+    }
   }
-  const Few few;
+  const hn::CappedTag<float, static_cast<size_t>(kN)> few;
   hn::StoreU(hn::Add(hn::LoadU(few, sums), SumsOfLanes(acc)), few, sums);
 }
 
@@ -75,9 +85,13 @@ void AddStripProducts(const StripProduct& product, const Mover& mover) {
     MoveSums<1, kV, kRow>(mover, grad);
   }
   int64_t i = 0;
+  for (; i + kManyProducts <= product.count; i += kManyProducts) {
+    AddFew<kManyProducts, kV, kSets>(grad, product.tile, product.offsets + i,
+                                     product.sums + i);
+  }
   for (; i + kFew <= product.count; i += kFew) {
-    AddFew<kV, kSets>(grad, product.tile, product.offsets + i,
-                      product.sums + i);
+    AddFew<kFew, kV, kSets>(grad, product.tile, product.offsets + i,
+                            product.sums + i);
   }
   if (i == product.count) return;
   int32_t offsets[kTogether];
@@ -87,7 +101,7 @@ void AddStripProducts(const StripProduct& product, const Mover& mover) {
     offsets[k] = product.offsets[at];
     sums[k] = product.sums[at];
   }
-  AddFew<kV, kSets>(grad, product.tile, offsets, sums);
+  AddFew<kFew, kV, kSets>(grad, product.tile, offsets, sums);
   for (int64_t k = 0; i + k < product.count; ++k) product.sums[i + k] = sums[k];
 }
 
