@@ -35,6 +35,8 @@ class WeightEntries {
       : plan_(plan),
         pattern_(pattern),
         work_(work),
+        run_rows_(plan.sides.row_unit / plan.side),
+        run_entries_(plan.sides.channel_unit / plan.side),
         ranks_(plan.block_values() == 1 &&
                plan.slots <= sparse::SlotRanks::kSlots) {
     ListColumns();
@@ -45,8 +47,7 @@ class WeightEntries {
   int64_t Take(int64_t first, int64_t end) {
     rows_ = 0;
     const int64_t blocks = Stage(first, end);
-    const int64_t runs =
-        plan_.chunks() * rows_ * plan_.sides.row_unit * plan_.slots;
+    const int64_t runs = plan_.chunks() * rows_ * run_rows_ * plan_.slots;
     for (int64_t i = 0; i < runs + 2; ++i) work_.starts[i] = 0;
     Count();
     for (int64_t i = 1; i < runs + 2; ++i) {
@@ -66,14 +67,15 @@ class WeightEntries {
     return work_.rows[row / unit].row * unit + row % unit;
   }
 
-  // Entries [first, last) of a row and slot.
+  // Entries [first, last) of a row and slot, or of a pair of rows: quads, of
+  // which each has one offset and four sums.
   struct Run {
     int64_t first;
     int64_t last;
   };
   Run RunOf(int64_t chunk, int64_t row, int64_t slot) const {
     const int32_t* start =
-        work_.starts + (chunk * rows() + row) * plan_.slots + slot;
+        work_.starts + (chunk * rows() + row) / plan_.side * plan_.slots + slot;
     return {start[0], start[1]};
   }
   const int32_t* offsets() const { return work_.offsets; }
@@ -142,20 +144,19 @@ class WeightEntries {
     const uint16_t* columns = work_.staged;
     for (int64_t i = 0; i < rows_; ++i) {
       const uint16_t* const last = columns + work_.rows[i].blocks;
-      int64_t run = i * plan_.sides.row_unit * plan_.slots;
+      int64_t run = i * run_rows_ * plan_.slots;
       for (int64_t first = 0; columns != last; first += chunk_columns) {
         const int64_t n = sparse::ColumnsBefore(columns, last - columns,
                                                 first + chunk_columns);
         f(columns, n, first, run);
         columns += n;
-        run += rows() * plan_.slots;
+        run += rows_ * run_rows_ * plan_.slots;
       }
     }
   }
 
   void Count() {
     const sparse::ColumnPlace* const places = work_.columns;
-    const sparse::Sides& sides = plan_.sides;
     ForEachSegment([&](const uint16_t* HWY_RESTRICT columns, int64_t n,
                        int64_t first, int64_t run) HWY_ATTR {
       int32_t* HWY_RESTRICT counts = work_.starts + run + 2;
@@ -169,10 +170,10 @@ class WeightEntries {
         }
         return;
       }
-      const auto each = static_cast<int32_t>(sides.channel_unit);
+      const auto each = static_cast<int32_t>(run_entries_);
       for (int64_t i = 0; i < n; ++i) {
         int32_t* count = counts + places[columns[i] - first].run;
-        for (int64_t r = 0; r < sides.row_unit; ++r) {
+        for (int64_t r = 0; r < run_rows_; ++r) {
           count[r * plan_.slots] += each;
         }
       }
@@ -185,6 +186,8 @@ class WeightEntries {
                        int64_t run) HWY_ATTR {
       if (ranks_) {
         WriteRanked(columns, n, first, run, order);
+      } else if (plan_.side == 2) {
+        WriteQuads(columns, n, first, run, order);
       } else {
         WriteBlocks(columns, n, first, run, order);
       }
@@ -229,9 +232,32 @@ class WeightEntries {
     }
   }
 
+  void WriteQuads(const uint16_t* columns, int64_t n, int64_t first,
+                  int64_t run, int32_t* order) const {
+    const int64_t inputs = plan_.sides.channel_unit;
+    const auto step = static_cast<int32_t>(2 * plan_.channel_floats);
+    for (int64_t i = 0; i < n; ++i, order += plan_.block_values()) {
+      const sparse::ColumnPlace place = work_.columns[columns[i] - first];
+      for (int64_t r = 0; r < run_rows_; ++r) {
+        int32_t& to = work_.starts[run + 1 + place.run + r * plan_.slots];
+        int32_t offset = place.offset;
+        for (int64_t c = 0; c < run_entries_; ++c, ++to, offset += step) {
+          int32_t* const at = order + 2 * (r * inputs + c);
+          work_.offsets[to] = offset;
+          at[0] = 4 * to;
+          at[1] = 4 * to + 1;
+          at[inputs] = 4 * to + 2;
+          at[inputs + 1] = 4 * to + 3;
+        }
+      }
+    }
+  }
+
   const sparse::WeightPlan& plan_;
   const Pattern& pattern_;
   const sparse::WeightWork work_;
+  // Of a block: rows of runs, and entries that it adds to each.
+  const int64_t run_rows_, run_entries_;
   const bool ranks_;   // the slots of a row are few enough for SlotRanks
   int64_t rows_ = 0;   // of blocks, of which some are taken
   int64_t row_ = 0;    // of the pattern
@@ -265,7 +291,7 @@ void SumTaken(const sparse::WeightCall& call, Way& way,
     for (int64_t tile = 0; tile < way.tiles(); ++tile) {
       for (int64_t chunk = 0; chunk < way.plan().chunks(); ++chunk) {
         way.Load(image, images, tile, chunk);
-        for (int64_t row = 0; row < entries.rows(); ++row) {
+        for (int64_t row = 0; row < entries.rows(); row += way.plan().side) {
           way.SumRow(entries, chunk, row);
         }
       }
@@ -296,7 +322,7 @@ void SumRange(const sparse::WeightCall& call, Way& way, int64_t first,
 // Threads share what is kept. A Way has a plan() and a thread's scratch:
 // work(), images that it takes at once: step(), and tiles() of them. Load
 // brings a chunk of a tile into scratch, SumRow adds what it gives to the sums
-// of a row's entries.
+// of a row's entries, or of a pair's.
 template <class Way, class Pass, class Call>
 void SumWeights(const Pass& pass, const Call& call,
                 const KernelContext& context) {
