@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "kernels/sparse/columns-inl.h"
 #include "kernels/sparse/entries.h"
 #include "kernels/sparse/index.h"
 #include "kernels/stage-inl.h"
@@ -36,7 +37,9 @@ class Unpacker {
         run_rows_(plan.sides.row_unit / plan.side),
         run_entries_(plan.sides.channel_unit / plan.side),
         ranks_(sides_.forward && block_values_ == 1 &&
-               plan.slots <= sparse::SlotRanks::kSlots) {
+               plan.slots <= sparse::SlotRanks::kSlots),
+        sorter_(work.places, plan.sides.taps, plan.slots, plan.channel_floats,
+                work.columns) {
     ListColumns();
   }
 
@@ -150,8 +153,8 @@ class Unpacker {
       if (sides_.forward) {
         work_.before[w] = static_cast<uint16_t>(row.CountBelow(first_column));
       }
-      const int64_t n =
-          row.ReadColumns(work_.before[w], first_column, last_column, room, to);
+      const int64_t n = ReadColumns(row, work_.before[w], first_column,
+                                    last_column, room, to);
       if (n < 0) return false;
       work_.taken[w] = static_cast<uint16_t>(n);
       room -= n;
@@ -227,13 +230,7 @@ class Unpacker {
       const uint16_t* HWY_RESTRICT columns = at.columns;
       int32_t* HWY_RESTRICT counts = work_.starts + at.run + 2;
       if (ranks_) {
-        sparse::SlotRanks ranks;
-        for (int64_t i = 0; i < at.count; ++i) {
-          ranks.Meet(places[columns[i] - at.first_column].run);
-        }
-        for (int64_t slot = 0; slot < plan_.slots; ++slot) {
-          counts[slot] += ranks.count(slot);
-        }
+        sorter_.Count(columns, at.count, at.first_column, counts);
         return;
       }
       if (block_values_ == 1) {
@@ -261,7 +258,8 @@ class Unpacker {
         const float* values = ReadPiece(values_, ValueOf(at.row, at.first),
                                         at.count * block_values_, work_.values);
         if (ranks_) {
-          WriteRanked(at, values);
+          sorter_.WriteEntries(at.columns, at.count, at.first_column, values,
+                               work_.starts + at.run + 1, work_.entries);
         } else if (block_values_ == 1) {
           WriteValues(at, values);
         } else if (plan_.side == 2) {
@@ -287,27 +285,6 @@ class Unpacker {
       const int32_t to = starts[place.run];
       starts[place.run] = to + 1;
       entries[to] = {offset + place.offset, values[i]};
-    }
-  }
-
-  // The same, of one row.
-  void WriteRanked(const Segment& at, const float* HWY_RESTRICT values) const {
-    const sparse::ColumnPlace* HWY_RESTRICT places = work_.columns;
-    const uint16_t* HWY_RESTRICT columns = at.columns;
-    int32_t* const starts = work_.starts + at.run + 1;
-    sparse::Entry* to[sparse::SlotRanks::kSlots] = {};
-    for (int64_t slot = 0; slot < plan_.slots; ++slot) {
-      to[slot] = work_.entries + starts[slot];
-    }
-    const auto offset = static_cast<int32_t>(at.offset);
-    const int64_t first = at.first_column, n = at.count;
-    sparse::SlotRanks ranks;
-    for (int64_t i = 0; i < n; ++i) {
-      const sparse::ColumnPlace place = places[columns[i] - first];
-      to[place.run][ranks.Meet(place.run)] = {offset + place.offset, values[i]};
-    }
-    for (int64_t slot = 0; slot < plan_.slots; ++slot) {
-      starts[slot] += ranks.count(slot);
     }
   }
 
@@ -384,7 +361,8 @@ class Unpacker {
   const int64_t block_values_;
   // Of a block: rows of runs, and entries that it adds to each.
   const int64_t run_rows_, run_entries_;
-  const bool ranks_;  // the slots of a row are few enough for SlotRanks
+  const bool ranks_;  // the slots of a row are few enough for the sorter
+  const SlotSorter sorter_;
   // The rows of the weight that are staged.
   int64_t first_weight_row_ = 0;
   int64_t last_weight_row_ = 0;

@@ -6,7 +6,7 @@
 // Kept blocks are taken in parts whose values are whole blocks of a tensor, as
 // they lie in the pool, so that they may be handed over in pieces. In scratch,
 // entries are in order of chunks of channels, rows, slots (as in entries.h),
-// and `order` tells where each value's is.
+// and `order` tells of each sum which value it is.
 #pragma once
 
 #include <algorithm>
