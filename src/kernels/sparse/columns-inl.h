@@ -87,9 +87,7 @@ HWY_INLINE int64_t ReadPacked(const sparse::PatternRow& row, int64_t first,
       hn::StoreU(small, narrow, columns + i);
       continue;
     }
-    HWY_ALIGN uint16_t some[hn::MaxLanes(d)];
-    hn::Store(small, narrow, some);
-    for (int64_t k = 0; k < kept; ++k) columns[i + k] = some[k];
+    StoreFirst(small, narrow, columns + i, static_cast<size_t>(kept));
     return i + kept;
   }
   return n;
@@ -342,9 +340,8 @@ class SlotSorter {
       f(i, PlaceOf(hn::Sub(column, base), lanes));
     }
     if (i == n) return;
-    HWY_ALIGN uint16_t some[hn::MaxLanes(d)] = {};
-    for (int64_t k = i; k < n; ++k) some[k - i] = columns[k];
-    const auto column = hn::PromoteTo(d, hn::Load(narrow, some));
+    const auto column = hn::PromoteTo(
+        d, LoadFirst(narrow, columns + i, static_cast<size_t>(n - i)));
     f(i, PlaceOf(hn::Sub(column, base), n - i));
   }
 

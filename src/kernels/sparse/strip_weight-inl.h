@@ -278,6 +278,12 @@ class StripWeightWay {
     const int64_t pitch = tile_.row_floats;
     const int64_t width = tile_.grouped.width;
     const int64_t height = tile_.grouped.height;
+#if HWY_TARGET == HWY_AVX3
+    if (tile_.pair == 2) {
+      LoadPairedGrad(output, to);
+      return;
+    }
+#endif
     if (place_.images % tile_.pair != 0) {
       ZeroRows(tile_.sets * tile_.rows(), pitch, pitch, to);
     }
@@ -294,6 +300,27 @@ class StripWeightWay {
       }
     });
   }
+
+#if HWY_TARGET == HWY_AVX3
+  // The same of images side by side.
+  void LoadPairedGrad(int64_t output, float* to) const {
+    const int64_t plane = tile_.grouped.height * tile_.grouped.width;
+    const int64_t image = plan().sides.rows * plane;
+    const int64_t rows = tile_.rows();
+    const RowRange there = {0, place_.rows};
+    const V none = hn::Zero(D());
+    WithFloatType(call_.grad_y.dtype(), [&](auto type) HWY_ATTR {
+      using T = decltype(type);
+      const T* from = call_.grad_y.As<T>() + place_.image * image +
+                      output * plane + place_.first_row * tile_.grouped.width;
+      for (int64_t p = 0; p < place_.images; p += 2, from += 2 * image) {
+        LoadPairs<Prologue::kNone>(
+            none, none, from, p + 1 < place_.images ? from + image : nullptr,
+            there, rows, to + p / 2 * rows * tile_.row_floats);
+      }
+    });
+  }
+#endif
 
   const sparse::StripWeightPass& pass_;
   const sparse::StripTile& tile_;
