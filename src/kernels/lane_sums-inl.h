@@ -40,6 +40,47 @@ HWY_INLINE hn::Vec<Few> FoldToFew(DV d, hn::Vec<DV> v) {
   }
 }
 
+#if HWY_TARGET == HWY_AVX3
+// Halves, then quarters of four vectors at a time: [a b], then blocks
+// [a c b d], each the sums of its vector's lanes that are four apart. A third
+// of the shuffles, which share their port with multiply-adds, that one vector
+// after the other takes.
+HWY_INLINE V FoldFour(V a, V b, V c, V e) {
+  const D d;
+  const V ab =
+      hn::Add(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
+  const V ce =
+      hn::Add(hn::ConcatLowerLower(d, e, c), hn::ConcatUpperUpper(d, e, c));
+  return hn::Add(hn::OddEvenBlocks(ce, ab),
+                 hn::SwapAdjacentBlocks(hn::OddEvenBlocks(ab, ce)));
+}
+
+// SumOfLanes of four vectors, to the bit.
+HWY_INLINE hn::Vec<Few> SumsOfLanes(const V (&v)[kTogether]) {
+  const D d;
+  V sums = FoldFour(v[0], v[1], v[2], v[3]);
+  sums = hn::Add(sums, hn::Shuffle1032(sums));
+  sums = hn::Add(sums, hn::Shuffle2301(sums));
+  alignas(64) static constexpr int32_t kPlaces[16] = {0, 8, 4, 12};
+  sums = hn::TableLookupLanes(sums, hn::SetTableIndices(d, kPlaces));
+  return hn::LowerHalf(Few(), hn::LowerHalf(hn::Half<D>(), sums));
+}
+
+// The same of eight.
+HWY_INLINE hn::Vec<hn::Half<D>> SumsOfLanes(const V (&v)[2 * kTogether]) {
+  const D d;
+  const hn::Repartition<double, D> pairs;
+  const auto a = hn::BitCast(pairs, FoldFour(v[0], v[1], v[2], v[3]));
+  const auto b = hn::BitCast(pairs, FoldFour(v[4], v[5], v[6], v[7]));
+  V sums = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, a, b)),
+                   hn::BitCast(d, hn::InterleaveUpper(pairs, a, b)));
+  sums = hn::Add(sums, hn::Shuffle2301(sums));
+  alignas(64) static constexpr int32_t kPlaces[16] = {0, 8,  4, 12,
+                                                      2, 10, 6, 14};
+  sums = hn::TableLookupLanes(sums, hn::SetTableIndices(d, kPlaces));
+  return hn::LowerHalf(hn::Half<D>(), sums);
+}
+#else
 // SumOfLanes of four vectors, to the bit: lanes 0 and 2, 1 and 3, then both.
 HWY_INLINE hn::Vec<Few> SumsOfLanes(const V (&v)[kTogether]) {
   const D d;
@@ -53,6 +94,7 @@ HWY_INLINE hn::Vec<Few> SumsOfLanes(const V (&v)[kTogether]) {
   return hn::Add(hn::InterleaveLower(f, ac, be),
                  hn::InterleaveUpper(f, ac, be));
 }
+#endif
 
 // f64 of a few f32 that were stored.
 HWY_INLINE hn::Vec<FewWide> LoadFewWide(const float* p) {

@@ -24,6 +24,13 @@ struct Entry {
   float weight;
 };
 
+// Two neighbouring rows by two channels at one tap: an entry of blocks whose
+// sides are even. What is read once serves both rows.
+struct Quad {
+  int32_t offset;    // of the first channel
+  float weights[4];  // row by row
+};
+
 // Where a tap reads, from the channel's first float on, and its slot.
 struct TapPlace {
   int32_t offset;
@@ -51,6 +58,12 @@ struct Sides {
   int64_t row_unit = 1;  // rows of a block
   int64_t channel_unit = 1;
   int64_t weight_rows = 0;  // rows of blocks, as the pattern has them
+
+  int64_t block_values() const { return row_unit * channel_unit; }
+  // Rows and channels of an entry, where a way has quads.
+  int64_t QuadSide() const {
+    return row_unit % 2 == 0 && channel_unit % 2 == 0 ? 2 : 1;
+  }
 };
 
 inline Sides SidesOf(const Conv2dShape& s, bool forward) {
@@ -70,11 +83,13 @@ struct EntryPlan {
   Sides sides;
   int64_t chunk = 0;  // channels of a tile, whole blocks
   int64_t slots = 1;
+  int64_t side = 1;            // 2: entries are quads, and rows go in pairs
   int64_t channel_floats = 0;  // of the tile
   int64_t most_rows = 0;       // rows at a time, whole blocks
-  int64_t entries = kEntries;  // at a time, if not more are needed
+  int64_t entries = kEntries;  // weights at a time, if not more are needed
 
   int64_t chunks() const { return conv::CeilDiv(sides.channels, chunk); }
+  // In weights.
   int64_t capacity() const {
     return std::max(entries, chunk * sides.taps * sides.row_unit);
   }
@@ -89,7 +104,8 @@ struct EntryPlan {
   // A thread's scratch, in floats: entries, where runs begin, places of taps
   // and columns, two numbers for each row of the weight, a few blocks' values.
   int64_t entry_floats() const {
-    return conv::RoundUp(2 * capacity(), conv::kMostLanes);
+    const int64_t floats = side == 2 ? 5 * capacity() / 4 : 2 * capacity();
+    return conv::RoundUp(floats, conv::kMostLanes);
   }
   int64_t run_floats() const {
     return conv::RoundUp(runs() + 2, conv::kMostLanes);
@@ -102,8 +118,7 @@ struct EntryPlan {
   }
   int64_t value_floats() const {
     return std::max<int64_t>(
-        256,
-        conv::RoundUp(sides.row_unit * sides.channel_unit, conv::kMostLanes));
+        256, conv::RoundUp(sides.block_values(), conv::kMostLanes));
   }
   int64_t Floats() const {
     return entry_floats() + run_floats() + place_floats() + row_floats() +
@@ -111,7 +126,8 @@ struct EntryPlan {
   }
   // Columns are staged where the tile will lie.
   int64_t staged_floats() const {
-    return conv::RoundUp(capacity() / 2 + 1, conv::kMostLanes);
+    const int64_t each = side == 2 ? sides.block_values() : 1;
+    return conv::RoundUp(capacity() / (2 * each) + 1, conv::kMostLanes);
   }
 };
 
@@ -155,6 +171,7 @@ inline int64_t ColumnsBefore(const uint16_t* columns, int64_t n, int64_t end) {
 // The scratch of a thread's entries.
 struct EntryWork {
   Entry* entries = nullptr;
+  Quad* quads = nullptr;  // instead
   // Run k is entries [starts[k], starts[k + 1]).
   int32_t* starts = nullptr;
   TapPlace* places = nullptr;
@@ -169,6 +186,7 @@ struct EntryWork {
   EntryWork() = default;
   EntryWork(const EntryPlan& plan, float* scratch, float* stage)
       : entries(reinterpret_cast<Entry*>(scratch)),
+        quads(reinterpret_cast<Quad*>(scratch)),
         starts(reinterpret_cast<int32_t*>(scratch + plan.entry_floats())),
         places(reinterpret_cast<TapPlace*>(starts + plan.run_floats())),
         columns(reinterpret_cast<ColumnPlace*>(places + plan.sides.taps)),

@@ -115,8 +115,8 @@ struct StripPass {
   EntryPlan plan;
 
   // A thread's scratch, in floats: entries, the tile, sums of rows where there
-  // are several chunks, those of one row by images and phases, the phases
-  // joined, sums over images.
+  // are several chunks, those of one row (of a pair) by images and phases, the
+  // phases joined, sums over images.
   int64_t tile_floats() const {
     return std::max(plan.chunk * tile.channel_floats(), plan.staged_floats());
   }
@@ -124,9 +124,10 @@ struct StripPass {
   int64_t sum_floats() const {
     return plan.chunks() == 1 ? 0 : plan.most_rows * row_sums();
   }
+  int64_t out_floats() const { return plan.side * row_sums(); }
   int64_t line_floats() const { return tile.phases() == 1 ? 0 : row_sums(); }
   int64_t Floats() const {
-    return plan.Floats() + tile_floats() + sum_floats() + row_sums() +
+    return plan.Floats() + tile_floats() + sum_floats() + out_floats() +
            line_floats() + conv::PartialFloats(plan.most_rows);
   }
 };
@@ -138,6 +139,7 @@ inline bool MakeStripPass(const Conv2dShape& s, bool forward, int64_t lanes,
   EntryPlan& plan = pass.plan;
   plan.sides = SidesOf(s, forward);
   plan.slots = ListStripSlots(pass.tile, phases, nullptr);
+  plan.side = plan.sides.QuadSide();
   plan.channel_floats = pass.tile.channel_floats();
   plan.chunk = ChunkOf(plan, kStripTileFloats);
   // What is left of the scratch is for rows: their sums, and their entries if
@@ -157,8 +159,10 @@ inline bool MakeStripPass(const Conv2dShape& s, bool forward, int64_t lanes,
         std::max<int64_t>(kEntries / 2, plan.most_rows * columns / kUsualKept));
     const int64_t left = kStripFloats - shared - pass.Floats();
     if (left < 0) continue;
-    plan.entries = std::min(plan.most_rows * columns,
-                            plan.entries + left / 5 * 2 / 16 * 16);
+    // Of a weight: its share of an entry, and of its staged column.
+    const int64_t more = plan.side == 2 ? left / 11 * 8 : left / 5 * 2;
+    plan.entries =
+        std::min(plan.most_rows * columns, plan.entries + more / 16 * 16);
     return true;
   }
   return false;
@@ -170,12 +174,12 @@ struct StripWeightPass {
   StripTile tile;
   WeightPlan plan;
 
-  // A thread's scratch, in floats: entries, the tile, a row of grad_y.
+  // A thread's scratch, in floats: entries, the tile, a row of grad_y, or two.
   int64_t tile_floats() const {
     return std::max(plan.chunk * tile.channel_floats(), plan.staged_floats());
   }
   int64_t Floats() const {
-    return plan.Floats() + tile_floats() + tile.positions();
+    return plan.Floats() + tile_floats() + plan.side * tile.positions();
   }
 };
 
@@ -186,6 +190,7 @@ inline bool MakeStripWeightPass(const Conv2dShape& s, int64_t lanes,
   WeightPlan& plan = pass.plan;
   plan.sides = SidesOf(s, true);
   plan.slots = ListStripSlots(pass.tile, phases, nullptr);
+  plan.side = plan.sides.QuadSide();
   plan.channel_floats = pass.tile.channel_floats();
   plan.chunk = WeightChunkOf(plan, kStripTileFloats);
   return pass.Floats() <= kStripFloats;

@@ -48,7 +48,7 @@ void SumImages(Way& way, Unpacker& unpacker, const sparse::RowSpan& span,
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       if (!span.all_chunks) unpacker.TakeChunk(span, chunk);
       way.Load(image, images, tile, chunk);
-      for (int64_t row = 0; row < span.rows; ++row) {
+      for (int64_t row = 0; row < span.rows; row += way.plan().side) {
         way.SumRow(unpacker, span, chunk, row);
       }
     }
@@ -91,8 +91,8 @@ void SumPart(const sparse::SumCall& call, Way& way, int64_t first, int64_t last,
 
 // A Way has a plan(), a thread's scratch: entries() and partials(), images that
 // it takes at once: step(), and tiles() of them. Load brings a chunk of a tile
-// into scratch, SumRow sums up one of the span's rows, and writes it if the
-// chunk is the last one.
+// into scratch, SumRow sums up one of the span's rows, or a pair of them, and
+// writes it if the chunk is the last one.
 template <class Way, class Pass, class Call>
 void SumRows(const Pass& pass, const Call& call, const KernelContext& context) {
   const sparse::Sides& sides = pass.plan.sides;

@@ -119,6 +119,7 @@ inline FusedCase WithBlocks(Conv2dShape shape, int64_t images,
 }
 inline std::vector<FusedCase> SparseCases() {
   constexpr WeightBlock kOne = {1, 1}, kFour = {2, 2}, kOdd = {3, 4};
+  constexpr WeightBlock kTall = {4, 2}, kWide = {2, 4};
   return {
       WithBlocks({5, 8, 8, 6, 3, 3, 1, 1}, 3, kOne),
       WithBlocks({6, 8, 8, 20, 3, 3, 1, 1}, 5, kFour),
@@ -138,6 +139,9 @@ inline std::vector<FusedCase> SparseCases() {
       WithBlocks({8, 9, 7, 9, 5, 5, 2, 2}, 2, kOdd),
       WithBlocks({4, 11, 6, 6, 3, 1, 3, 1}, 2, kOdd),
       WithBlocks({2, 7, 8, 3, 1, 1, 2, 2}, 2, kOne),
+      WithBlocks({18, 16, 16, 12, 3, 3, 1, 1}, 2, kTall),
+      WithBlocks({40, 8, 8, 6, 3, 3, 1, 1}, 3, kWide),
+      WithBlocks({8, 32, 32, 8, 3, 3, 2, 1}, 1, kWide),
   };
 }
 inline constexpr double kDensities[] = {0.3, 0.0, 1.0, 0.02};

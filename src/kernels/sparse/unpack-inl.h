@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "kernels/sparse/columns-inl.h"
 #include "kernels/sparse/entries.h"
 #include "kernels/sparse/index.h"
 #include "kernels/stage-inl.h"
@@ -33,8 +34,12 @@ class Unpacker {
         values_(values),
         work_(work),
         block_values_(pattern.block.values()),
+        run_rows_(plan.sides.row_unit / plan.side),
+        run_entries_(plan.sides.channel_unit / plan.side),
         ranks_(sides_.forward && block_values_ == 1 &&
-               plan.slots <= sparse::SlotRanks::kSlots) {
+               plan.slots <= sparse::SlotRanks::kSlots),
+        sorter_(work.places, plan.sides.taps, plan.slots, plan.channel_floats,
+                work.columns) {
     ListColumns();
   }
 
@@ -86,9 +91,9 @@ class Unpacker {
   const int32_t* StartsOf(const sparse::RowSpan& span, int64_t chunk,
                           int64_t row) const {
     const int64_t at = span.all_chunks ? chunk : 0;
-    return work_.starts + (at * span.rows + row) * plan_.slots;
+    return work_.starts + (at * span.rows + row) / plan_.side * plan_.slots;
   }
-  // Entries [first, last) of a row and slot.
+  // Entries [first, last) of a row and slot, where they are no quads.
   struct Run {
     const sparse::Entry* first;
     const sparse::Entry* last;
@@ -148,8 +153,8 @@ class Unpacker {
       if (sides_.forward) {
         work_.before[w] = static_cast<uint16_t>(row.CountBelow(first_column));
       }
-      const int64_t n =
-          row.ReadColumns(work_.before[w], first_column, last_column, room, to);
+      const int64_t n = ReadColumns(row, work_.before[w], first_column,
+                                    last_column, room, to);
       if (n < 0) return false;
       work_.taken[w] = static_cast<uint16_t>(n);
       room -= n;
@@ -160,7 +165,8 @@ class Unpacker {
 
   void Build(const sparse::RowSpan& span, int64_t first_chunk,
              int64_t last_chunk) {
-    const int64_t runs = (last_chunk - first_chunk) * span.rows * plan_.slots;
+    const int64_t runs =
+        (last_chunk - first_chunk) * span.rows / plan_.side * plan_.slots;
     for (int64_t i = 0; i < runs + 2; ++i) work_.starts[i] = 0;
     Count(span, first_chunk);
     // Run k begins where the one before it ends; starts[k + 1] moves on from
@@ -186,7 +192,7 @@ class Unpacker {
                                  int64_t first_chunk, const F& f) {
     const int64_t chunk_units = plan_.chunk / sides_.channel_unit;
     const int64_t chunk_columns = chunk_units * sides_.taps;
-    const int64_t chunk_runs = span.rows * plan_.slots;
+    const int64_t chunk_runs = span.rows / plan_.side * plan_.slots;
     const int64_t first_row = span.first / sides_.row_unit;
     Segment at{};
     at.columns = work_.staged;
@@ -205,7 +211,7 @@ class Unpacker {
         continue;
       }
       at.first_column = first_chunk * chunk_columns;
-      at.run = (w - first_row) * sides_.row_unit * plan_.slots;
+      at.run = (w - first_row) * run_rows_ * plan_.slots;
       while (at.first < n) {  // columns ascend
         const int64_t end = at.first_column + chunk_columns;
         at.count = sparse::ColumnsBefore(at.columns, n - at.first, end);
@@ -224,13 +230,7 @@ class Unpacker {
       const uint16_t* HWY_RESTRICT columns = at.columns;
       int32_t* HWY_RESTRICT counts = work_.starts + at.run + 2;
       if (ranks_) {
-        sparse::SlotRanks ranks;
-        for (int64_t i = 0; i < at.count; ++i) {
-          ranks.Meet(places[columns[i] - at.first_column].run);
-        }
-        for (int64_t slot = 0; slot < plan_.slots; ++slot) {
-          counts[slot] += ranks.count(slot);
-        }
+        sorter_.Count(columns, at.count, at.first_column, counts);
         return;
       }
       if (block_values_ == 1) {
@@ -239,10 +239,10 @@ class Unpacker {
         }
         return;
       }
-      const auto each = static_cast<int32_t>(sides_.channel_unit);
+      const auto each = static_cast<int32_t>(run_entries_);
       for (int64_t i = 0; i < at.count; ++i) {
         int32_t* count = counts + places[columns[i] - at.first_column].run;
-        for (int64_t r = 0; r < sides_.row_unit; ++r) {
+        for (int64_t r = 0; r < run_rows_; ++r) {
           count[r * plan_.slots] += each;
         }
       }
@@ -258,9 +258,12 @@ class Unpacker {
         const float* values = ReadPiece(values_, ValueOf(at.row, at.first),
                                         at.count * block_values_, work_.values);
         if (ranks_) {
-          WriteRanked(at, values);
+          sorter_.WriteEntries(at.columns, at.count, at.first_column, values,
+                               work_.starts + at.run + 1, work_.entries);
         } else if (block_values_ == 1) {
           WriteValues(at, values);
+        } else if (plan_.side == 2) {
+          WriteQuads(at, values);
         } else {
           WriteBlocks(at, values);
         }
@@ -285,27 +288,6 @@ class Unpacker {
     }
   }
 
-  // The same, of one row.
-  void WriteRanked(const Segment& at, const float* HWY_RESTRICT values) const {
-    const sparse::ColumnPlace* HWY_RESTRICT places = work_.columns;
-    const uint16_t* HWY_RESTRICT columns = at.columns;
-    int32_t* const starts = work_.starts + at.run + 1;
-    sparse::Entry* to[sparse::SlotRanks::kSlots] = {};
-    for (int64_t slot = 0; slot < plan_.slots; ++slot) {
-      to[slot] = work_.entries + starts[slot];
-    }
-    const auto offset = static_cast<int32_t>(at.offset);
-    const int64_t first = at.first_column, n = at.count;
-    sparse::SlotRanks ranks;
-    for (int64_t i = 0; i < n; ++i) {
-      const sparse::ColumnPlace place = places[columns[i] - first];
-      to[place.run][ranks.Meet(place.run)] = {offset + place.offset, values[i]};
-    }
-    for (int64_t slot = 0; slot < plan_.slots; ++slot) {
-      starts[slot] += ranks.count(slot);
-    }
-  }
-
   void WriteBlocks(const Segment& at, const float* value) const {
     const int64_t inputs = pattern_.block.inputs;
     const int64_t channel_step = sides_.forward ? 1 : inputs;
@@ -327,10 +309,33 @@ class Unpacker {
     }
   }
 
+  void WriteQuads(const Segment& at, const float* value) const {
+    const int64_t inputs = pattern_.block.inputs;
+    const int64_t channel_step = sides_.forward ? 1 : inputs;
+    const int64_t row_step = sides_.forward ? inputs : 1;
+    int32_t* const starts = work_.starts + at.run + 1;
+    for (int64_t i = 0; i < at.count; ++i, value += block_values_) {
+      const sparse::ColumnPlace place =
+          work_.columns[at.columns[i] - at.first_column];
+      for (int64_t r = 0; r < run_rows_; ++r) {
+        int32_t to = starts[place.run + r * plan_.slots];
+        int64_t offset = at.offset + place.offset;
+        for (int64_t c = 0; c < run_entries_; ++c) {
+          const float* v = value + 2 * (r * row_step + c * channel_step);
+          work_.quads[to++] = {
+              static_cast<int32_t>(offset),
+              {v[0], v[channel_step], v[row_step], v[row_step + channel_step]}};
+          offset += 2 * plan_.channel_floats;
+        }
+        starts[place.run + r * plan_.slots] = to;
+      }
+    }
+  }
+
   // Of the first columns of a chunk, or of a span, where their entries belong.
   void ListColumns() {
     const int64_t units = plan_.columns() / sides_.taps;
-    const int64_t run_step = sides_.forward ? 0 : sides_.row_unit * plan_.slots;
+    const int64_t run_step = sides_.forward ? 0 : run_rows_ * plan_.slots;
     const int64_t step =
         sides_.forward ? sides_.channel_unit * plan_.channel_floats : 0;
     sparse::ColumnPlace* to = work_.columns;
@@ -354,7 +359,10 @@ class Unpacker {
   const ConstTensor values_;
   const sparse::EntryWork work_;
   const int64_t block_values_;
-  const bool ranks_;  // the slots of a row are few enough for SlotRanks
+  // Of a block: rows of runs, and entries that it adds to each.
+  const int64_t run_rows_, run_entries_;
+  const bool ranks_;  // the slots of a row are few enough for the sorter
+  const SlotSorter sorter_;
   // The rows of the weight that are staged.
   int64_t first_weight_row_ = 0;
   int64_t last_weight_row_ = 0;

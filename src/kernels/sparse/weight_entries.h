@@ -6,7 +6,7 @@
 // Kept blocks are taken in parts whose values are whole blocks of a tensor, as
 // they lie in the pool, so that they may be handed over in pieces. In scratch,
 // entries are in order of chunks of channels, rows, slots (as in entries.h),
-// and `order` tells where each value's is.
+// and `order` tells of each sum which value it is.
 #pragma once
 
 #include <algorithm>
@@ -24,10 +24,11 @@ struct WeightPlan {
   Sides sides;        // of the forward pass
   int64_t chunk = 0;  // channels of a tile, whole blocks
   int64_t slots = 1;
+  int64_t side = 1;  // as EntryPlan has it: a quad has one offset, four sums
   int64_t channel_floats = 0;
 
   int64_t chunks() const { return conv::CeilDiv(sides.channels, chunk); }
-  int64_t block_values() const { return sides.row_unit * sides.channel_unit; }
+  int64_t block_values() const { return sides.block_values(); }
   // Kept blocks whose values are whole blocks of a tensor.
   int64_t granule() const {
     return std::lcm(ConstTensor::kBlock, block_values()) / block_values();

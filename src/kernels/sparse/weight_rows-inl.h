@@ -19,6 +19,7 @@
 #include "kernels/elements-inl.h"
 #include "kernels/lane_sums-inl.h"
 #include "kernels/sparse/calls.h"
+#include "kernels/sparse/columns-inl.h"
 #include "kernels/sparse/index.h"
 #include "kernels/sparse/weight_entries.h"
 
@@ -35,8 +36,12 @@ class WeightEntries {
       : plan_(plan),
         pattern_(pattern),
         work_(work),
+        run_rows_(plan.sides.row_unit / plan.side),
+        run_entries_(plan.sides.channel_unit / plan.side),
         ranks_(plan.block_values() == 1 &&
-               plan.slots <= sparse::SlotRanks::kSlots) {
+               plan.slots <= sparse::SlotRanks::kSlots),
+        sorter_(work.places, plan.sides.taps, plan.slots, plan.channel_floats,
+                work.columns) {
     ListColumns();
   }
 
@@ -45,8 +50,7 @@ class WeightEntries {
   int64_t Take(int64_t first, int64_t end) {
     rows_ = 0;
     const int64_t blocks = Stage(first, end);
-    const int64_t runs =
-        plan_.chunks() * rows_ * plan_.sides.row_unit * plan_.slots;
+    const int64_t runs = plan_.chunks() * rows_ * run_rows_ * plan_.slots;
     for (int64_t i = 0; i < runs + 2; ++i) work_.starts[i] = 0;
     Count();
     for (int64_t i = 1; i < runs + 2; ++i) {
@@ -66,24 +70,26 @@ class WeightEntries {
     return work_.rows[row / unit].row * unit + row % unit;
   }
 
-  // Entries [first, last) of a row and slot.
+  // Entries [first, last) of a row and slot, or of a pair of rows: quads, of
+  // which each has one offset and four sums.
   struct Run {
     int64_t first;
     int64_t last;
   };
   Run RunOf(int64_t chunk, int64_t row, int64_t slot) const {
     const int32_t* start =
-        work_.starts + (chunk * rows() + row) * plan_.slots + slot;
+        work_.starts + (chunk * rows() + row) / plan_.side * plan_.slots + slot;
     return {start[0], start[1]};
   }
   const int32_t* offsets() const { return work_.offsets; }
   float* sums() const { return work_.sums; }
 
-  // Values [first, first + n) of what was taken, in their order.
-  void Gather(int64_t first, int64_t n, float* to) const {
-    for (int64_t i = 0; i < n; ++i) {
-      to[i] = work_.sums[work_.order[first + i]];
-    }
+  // The sums in the order of their values, where offsets were: those are no
+  // longer there.
+  float* Values(int64_t n) const {
+    float* const values = reinterpret_cast<float*>(work_.offsets);
+    for (int64_t i = 0; i < n; ++i) values[work_.order[i]] = work_.sums[i];
+    return values;
   }
 
  private:
@@ -97,8 +103,7 @@ class WeightEntries {
       const int64_t skip = first + staged - first_;
       const int64_t n = HWY_MIN(pattern_.counts[row_] - skip, room - staged);
       if (n > 0) {
-        sparse::PatternRow{pattern_, row_, first_}.ReadBlocks(
-            skip, n, work_.staged + staged);
+        ReadBlocks({pattern_, row_, first_}, skip, n, work_.staged + staged);
         work_.rows[rows_++] = {static_cast<int32_t>(row_),
                                static_cast<int32_t>(n)};
         staged += n;
@@ -142,37 +147,30 @@ class WeightEntries {
     const uint16_t* columns = work_.staged;
     for (int64_t i = 0; i < rows_; ++i) {
       const uint16_t* const last = columns + work_.rows[i].blocks;
-      int64_t run = i * plan_.sides.row_unit * plan_.slots;
+      int64_t run = i * run_rows_ * plan_.slots;
       for (int64_t first = 0; columns != last; first += chunk_columns) {
         const int64_t n = sparse::ColumnsBefore(columns, last - columns,
                                                 first + chunk_columns);
         f(columns, n, first, run);
         columns += n;
-        run += rows() * plan_.slots;
+        run += rows_ * run_rows_ * plan_.slots;
       }
     }
   }
 
   void Count() {
     const sparse::ColumnPlace* const places = work_.columns;
-    const sparse::Sides& sides = plan_.sides;
     ForEachSegment([&](const uint16_t* HWY_RESTRICT columns, int64_t n,
                        int64_t first, int64_t run) HWY_ATTR {
       int32_t* HWY_RESTRICT counts = work_.starts + run + 2;
       if (ranks_) {
-        sparse::SlotRanks ranks;
-        for (int64_t i = 0; i < n; ++i) {
-          ranks.Meet(places[columns[i] - first].run);
-        }
-        for (int64_t slot = 0; slot < plan_.slots; ++slot) {
-          counts[slot] += ranks.count(slot);
-        }
+        sorter_.Count(columns, n, first, counts);
         return;
       }
-      const auto each = static_cast<int32_t>(sides.channel_unit);
+      const auto each = static_cast<int32_t>(run_entries_);
       for (int64_t i = 0; i < n; ++i) {
         int32_t* count = counts + places[columns[i] - first].run;
-        for (int64_t r = 0; r < sides.row_unit; ++r) {
+        for (int64_t r = 0; r < run_rows_; ++r) {
           count[r * plan_.slots] += each;
         }
       }
@@ -180,42 +178,26 @@ class WeightEntries {
   }
 
   void Write() {
-    int32_t* order = work_.order;
+    int64_t number = 0;  // of values
     ForEachSegment([&](const uint16_t* columns, int64_t n, int64_t first,
                        int64_t run) HWY_ATTR {
       if (ranks_) {
-        WriteRanked(columns, n, first, run, order);
+        sorter_.WriteOffsets(columns, n, first, number, work_.starts + run + 1,
+                             work_.offsets, work_.order);
+      } else if (plan_.side == 2) {
+        WriteQuads(columns, n, first, run, number);
       } else {
-        WriteBlocks(columns, n, first, run, order);
+        WriteBlocks(columns, n, first, run, number);
       }
-      order += n * plan_.block_values();
+      number += n * plan_.block_values();
     });
   }
 
-  void WriteRanked(const uint16_t* HWY_RESTRICT columns, int64_t n,
-                   int64_t first, int64_t run,
-                   int32_t* HWY_RESTRICT order) const {
-    const sparse::ColumnPlace* HWY_RESTRICT places = work_.columns;
-    int32_t* const starts = work_.starts + run + 1;
-    int32_t* HWY_RESTRICT offsets = work_.offsets;
-    int32_t to[sparse::SlotRanks::kSlots] = {};
-    for (int64_t slot = 0; slot < plan_.slots; ++slot) to[slot] = starts[slot];
-    sparse::SlotRanks ranks;
-    for (int64_t i = 0; i < n; ++i) {
-      const sparse::ColumnPlace place = places[columns[i] - first];
-      const int64_t at = to[place.run] + ranks.Meet(place.run);
-      offsets[at] = place.offset;
-      order[i] = static_cast<int32_t>(at);
-    }
-    for (int64_t slot = 0; slot < plan_.slots; ++slot) {
-      starts[slot] += ranks.count(slot);
-    }
-  }
-
   void WriteBlocks(const uint16_t* columns, int64_t n, int64_t first,
-                   int64_t run, int32_t* order) const {
+                   int64_t run, int64_t number) const {
     const sparse::Sides& sides = plan_.sides;
     const auto step = static_cast<int32_t>(plan_.channel_floats);
+    auto value = static_cast<int32_t>(number);
     for (int64_t i = 0; i < n; ++i) {
       const sparse::ColumnPlace place = work_.columns[columns[i] - first];
       for (int64_t r = 0; r < sides.row_unit; ++r) {
@@ -223,7 +205,30 @@ class WeightEntries {
         int32_t offset = place.offset;
         for (int64_t c = 0; c < sides.channel_unit; ++c, offset += step) {
           work_.offsets[to] = offset;
-          *order++ = to++;
+          work_.order[to++] = value++;
+        }
+      }
+    }
+  }
+
+  void WriteQuads(const uint16_t* columns, int64_t n, int64_t first,
+                  int64_t run, int64_t number) const {
+    const auto inputs = static_cast<int32_t>(plan_.sides.channel_unit);
+    const auto step = static_cast<int32_t>(2 * plan_.channel_floats);
+    auto value = static_cast<int32_t>(number);
+    for (int64_t i = 0; i < n; ++i) {
+      const sparse::ColumnPlace place = work_.columns[columns[i] - first];
+      for (int64_t r = 0; r < run_rows_; ++r, value += inputs) {
+        int32_t& to = work_.starts[run + 1 + place.run + r * plan_.slots];
+        int32_t offset = place.offset;
+        for (int64_t c = 0; c < run_entries_; ++c, value += 2) {
+          int32_t* const order = work_.order + 4 * to;
+          order[0] = value;
+          order[1] = value + 1;
+          order[2] = value + inputs;
+          order[3] = value + inputs + 1;
+          work_.offsets[to++] = offset;
+          offset += step;
         }
       }
     }
@@ -232,7 +237,10 @@ class WeightEntries {
   const sparse::WeightPlan& plan_;
   const Pattern& pattern_;
   const sparse::WeightWork work_;
-  const bool ranks_;   // the slots of a row are few enough for SlotRanks
+  // Of a block: rows of runs, and entries that it adds to each.
+  const int64_t run_rows_, run_entries_;
+  const bool ranks_;  // the slots of a row are few enough for the sorter
+  const SlotSorter sorter_;
   int64_t rows_ = 0;   // of blocks, of which some are taken
   int64_t row_ = 0;    // of the pattern
   int64_t first_ = 0;  // its first kept block
@@ -265,7 +273,7 @@ void SumTaken(const sparse::WeightCall& call, Way& way,
     for (int64_t tile = 0; tile < way.tiles(); ++tile) {
       for (int64_t chunk = 0; chunk < way.plan().chunks(); ++chunk) {
         way.Load(image, images, tile, chunk);
-        for (int64_t row = 0; row < entries.rows(); ++row) {
+        for (int64_t row = 0; row < entries.rows(); row += way.plan().side) {
           way.SumRow(entries, chunk, row);
         }
       }
@@ -277,18 +285,13 @@ void SumTaken(const sparse::WeightCall& call, Way& way,
 template <class Way>
 void SumRange(const sparse::WeightCall& call, Way& way, int64_t first,
               int64_t last) {
-  constexpr int64_t kLine = 8 * ConstTensor::kBlock;
-  float line[kLine];
   const int64_t values = way.plan().block_values();
   WeightEntries entries(way.plan(), call.pattern, way.work());
   while (first < last) {
     const int64_t blocks = entries.Take(first, last);
     SumTaken(call, way, entries);
-    for (int64_t i = 0; i < blocks * values; i += kLine) {
-      const int64_t n = HWY_MIN(kLine, blocks * values - i);
-      entries.Gather(i, n, line);
-      StoreValues(call.target, first * values + i, n, line);
-    }
+    StoreValues(call.target, first * values, blocks * values,
+                entries.Values(blocks * values));
     first += blocks;
   }
 }
@@ -296,7 +299,7 @@ void SumRange(const sparse::WeightCall& call, Way& way, int64_t first,
 // Threads share what is kept. A Way has a plan() and a thread's scratch:
 // work(), images that it takes at once: step(), and tiles() of them. Load
 // brings a chunk of a tile into scratch, SumRow adds what it gives to the sums
-// of a row's entries.
+// of a row's entries, or of a pair's.
 template <class Way, class Pass, class Call>
 void SumWeights(const Pass& pass, const Call& call,
                 const KernelContext& context) {
