@@ -61,6 +61,8 @@ inline Batch RandomBatch(const Model& model, int64_t count, uint64_t seed) {
   }
   for (int64_t i = 0; i < count; ++i) {
     batch.labels.push_back(static_cast<int32_t>(at(-1 - i, classes)));
+    batch.tokens.push_back(
+        static_cast<int32_t>(at(-1 - count - i, Batch::kVocabulary)));
   }
   return batch;
 }
@@ -86,7 +88,54 @@ inline Batch RowsOf(const Batch& batch, int64_t first, int64_t count) {
   rows.images.assign(image, image + rows.count * pixels);
   const auto label = batch.labels.begin() + first;
   rows.labels.assign(label, label + rows.count);
+  const auto token = batch.tokens.begin() + first;
+  rows.tokens.assign(token, token + rows.count);
   return rows;
+}
+
+// Puts rows where a pass finds them, `feed(end)` being its feeds.
+template <typename F>
+void Feed(const Batch& rows, const Session& session, const Ends& ends,
+          const F& feed) {
+  for (const End& end : ends.feeds) {
+    const Storage& storage =
+        session.plan().graph().value(end.value).spec.storage;
+    if (storage == DType::kU8) {
+      std::ranges::copy(rows.images, feed(end, uint8_t()).begin());
+    } else if (end.name == "labels") {
+      std::ranges::copy(rows.labels, feed(end, int32_t()).begin());
+    } else if (end.name.ends_with("_ends")) {
+      std::ranges::copy(rows.Ends(), feed(end, int32_t()).begin());
+    } else {
+      std::ranges::copy(rows.tokens, feed(end, int32_t()).begin());
+    }
+  }
+}
+inline void FeedTraining(const Batch& rows, Session& session) {
+  Feed(rows, session, session.plan().train_ends(),
+       [&](const End& end, auto zero) {
+         return session.TrainFeed<decltype(zero)>(end.name);
+       });
+}
+inline void FeedEvaluation(const Batch& rows, Session& session) {
+  Feed(rows, session, session.plan().evaluate_ends(),
+       [&](const End& end, auto zero) {
+         return session.EvaluateFeed<decltype(zero)>(end.name);
+       });
+}
+
+// What a pass over them uses of each axis, in a step of `total` rows.
+inline AxisParts PartsOf(const Batch& rows, const Session& session,
+                         int64_t first, int64_t total) {
+  AxisParts parts = {};
+  const auto axes = session.plan().graph().axes();
+  for (size_t a = 0; a < axes.size(); ++a) {
+    parts[a] = {.first = first, .count = rows.count, .total = total};
+    if (axes[a].name == "sentences") {
+      parts[a].count = static_cast<int64_t>(rows.Ends().size());
+    }
+  }
+  return parts;
 }
 
 // Calls run(rows, first) for each part of `batch` that a session takes at a
@@ -108,22 +157,15 @@ PassResult InParts(const Batch& batch, const Session& session, const F& run) {
 
 inline PassResult Differentiate(const Batch& batch, Session& session) {
   return InParts(batch, session, [&](const Batch& rows, int64_t first) {
-    std::ranges::copy(rows.images,
-                      session.TrainFeed<uint8_t>("images").begin());
-    std::ranges::copy(rows.labels,
-                      session.TrainFeed<int32_t>("labels").begin());
-    return session.Differentiate(
-        {.first = first, .count = rows.count, .total = batch.count});
+    FeedTraining(rows, session);
+    return session.Differentiate(PartsOf(rows, session, first, batch.count));
   });
 }
 
 inline PassResult Evaluate(const Batch& batch, Session& session) {
   return InParts(batch, session, [&](const Batch& rows, int64_t) {
-    std::ranges::copy(rows.images,
-                      session.EvaluateFeed<uint8_t>("images").begin());
-    std::ranges::copy(rows.labels,
-                      session.EvaluateFeed<int32_t>("labels").begin());
-    return session.Evaluate(rows.count);
+    FeedEvaluation(rows, session);
+    return session.Evaluate(PartsOf(rows, session, 0, rows.count));
   });
 }
 

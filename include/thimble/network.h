@@ -48,6 +48,13 @@ struct PoolLayer {
   int64_t padding = 0;
 };
 
+// Sentences of tokens, one after the other without a gap: sentence s is the
+// tokens from ends[s − 1] (0 for the first) to ends[s], the last one excluded.
+struct Text {
+  ValueId tokens;  // i32 [tokens]
+  ValueId ends;    // i32 [sentences]
+};
+
 // The weights of an LSTM layer. All its steps share them.
 struct LstmWeights {
   ValueId weight_x, weight_h, bias;
@@ -61,8 +68,9 @@ struct LstmState {
 
 class Network {
  public:
-  // `batch` is the most images that a step may hold; it may hold fewer.
-  Network(std::string name, int64_t batch);
+  // `batch` is the most images, or other `units`, that a step may hold; it may
+  // hold fewer. Rows of values are counted by them.
+  Network(std::string name, int64_t batch, std::string units = "images");
 
   // The network's input: images as bytes. Returns them normalised, as f32. Call
   // it once, first.
@@ -73,6 +81,13 @@ class Network {
   int64_t ImageSequence(const ImageLayer& layer, int64_t steps);
   // Part `step` (from 0) of every image, one row per image, normalised to f32.
   ValueId SequenceStep(int64_t step);
+
+  // An input of text, whose tokens are the units of the batch: the feeds
+  // "<name>" and "<name>_ends". Values made of it have a row for each token.
+  Text TextInput(const std::string& name);
+  // The same with tokens "<name>_tokens" that are counted by themselves: the
+  // text that is translated, say. It has as many sentences as the others.
+  Text OtherTextInput(const std::string& name);
 
   // In all layers below, parameters are named "<name>.weight" and so on. Names
   // must be unique and UTF-8, and so must the network's own.
@@ -118,6 +133,7 @@ class Network {
   std::vector<ValueId> AddOp(const std::string& name,
                              std::shared_ptr<const OpDef> def,
                              std::vector<ValueId> inputs);
+  Text AddText(const std::string& name, AxisId tokens);
   // Makes the input; false where the layer is impossible.
   bool AddImages(const ImageLayer& layer);
   ValueId Parameter(const std::string& name, const Shape& shape, Init init,
@@ -130,8 +146,10 @@ class Network {
   bool Usable(ValueId x);
 
   Model model_;
+  std::vector<End> feeds_;  // labels come last
   ValueId images_;
   int64_t batch_;
+  AxisId sentences_;
   // One per channel of the images: y = x * scale + shift.
   std::vector<float> image_scale_, image_shift_;
   int64_t sequence_steps_ = 0;

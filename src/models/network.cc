@@ -42,9 +42,10 @@ bool IsReasonable(const Shape& shape) {
 
 }  // namespace
 
-Network::Network(std::string name, int64_t batch) : batch_(batch) {
+Network::Network(std::string name, int64_t batch, std::string units)
+    : batch_(batch) {
   model_.name = std::move(name);
-  model_.graph.AddAxis("images", batch);
+  model_.graph.AddAxis(std::move(units), batch);
   CheckName(model_.name);
   if (!InRange(batch)) {
     Fail(fmt::format("batch must be between 1 and {}, got {}", kMaxExtent,
@@ -165,6 +166,7 @@ bool Network::AddImages(const ImageLayer& layer) {
   }
   images_ = model_.graph.AddValue("images", {shape, DType::kU8, kBatchAxis},
                                   Role::kInput);
+  feeds_.push_back({"images", images_});
   return true;
 }
 
@@ -296,7 +298,7 @@ ValueId Network::Flatten(ValueId x) {
 
 Result<Model> Network::Finish(ValueId logits) {
   if (!Usable(logits)) return status_;
-  if (!images_.valid()) {
+  if (feeds_.empty()) {
     return Status::Usage("the network has no Images");
   }
   const ValueId labels = model_.graph.AddValue(
@@ -308,7 +310,8 @@ Result<Model> Network::Finish(ValueId logits) {
   if (model_.graph.ParameterCount() == 0) {
     return Status::Usage("the network has nothing to learn: no parameters");
   }
-  model_.ends = {.feeds = {{"images", images_}, {"labels", labels}},
+  feeds_.push_back({"labels", labels});
+  model_.ends = {.feeds = feeds_,
                  .outputs = {{"logits", logits}},
                  .loss = (*made)[0],
                  .metrics = {{"accuracy", (*made)[1]}}};
