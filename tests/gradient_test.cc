@@ -14,6 +14,7 @@
 #include "gradient_check.h"
 #include "graph/op.h"
 #include "ops/lstm_gates.h"
+#include "ops/projected_loss.h"
 #include "thimble/network.h"
 
 namespace thimble::testing {
@@ -203,6 +204,18 @@ TEST(Gradient, OfAnLstmAddsUpInOneBufferPerWeight) {
   for (const auto& [name, places] : offsets) {
     EXPECT_EQ(places.size(), 1u) << name;
   }
+}
+
+// Logits are made for some rows after the others, and again in backward.
+TEST(Gradient, OfALossOfTokensInSeveralBlocks) {
+  constexpr int64_t kTokens = 2 * ops::kRowsAtOnce + 5;
+  Network net("gradient", kTokens, "tokens");
+  const ValueId x =
+      net.Flatten(net.Images({.channels = 1, .height = 2, .width = 2}));
+  const Result<Model> model =
+      net.FinishText("projection", net.Linear("fc", x, 3), 5);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  ExpectGradients(*model, FindPoint(*model, kTokens, 1));
 }
 
 TEST(Gradient, OfParametersBesideTheLossIsNotMade) {

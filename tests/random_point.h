@@ -42,13 +42,22 @@ inline Tensors RandomParameters(const Model& model, uint64_t seed) {
   return tensors;
 }
 
+// How many classes labels may name.
+inline int64_t ClassesOf(const Model& model) {
+  const Graph& graph = model.graph;
+  if (!model.ends.outputs.empty()) {
+    return graph.value(model.ends.outputs[0].value).spec.shape[1];
+  }
+  const Op& loss = graph.op(graph.value(model.ends.loss).producer);
+  return graph.value(loss.inputs[1]).spec.shape[0];  // rows of a projection
+}
+
 inline Batch RandomBatch(const Model& model, int64_t count, uint64_t seed) {
   Batch batch;
   batch.count = count;
   const int64_t pixels =
       model.graph.value(model.ends.feeds[0].value).spec.shape.elements_from(1);
-  const int64_t classes =
-      model.graph.value(model.ends.outputs[0].value).spec.shape[1];
+  const int64_t classes = ClassesOf(model);
   const auto at = [seed](int64_t i, int64_t values) {
     const float unit = kernels::testing::TestValue(seed * 1000 + 999,
                                                    static_cast<uint64_t>(i));

@@ -31,7 +31,8 @@ enum class Around : uint8_t {
   kRead,
   // A batch norm and a ReLU before it, and behind it: what fuses will fuse.
   kNormalized,
-  // Its output is passed on by an op whose backward reads nothing.
+  // Its output is passed on by an op whose backward reads nothing, and the loss
+  // is that of texts.
   kPassedOn,
   // Nothing before it is learned: the gradient of its input is not wanted.
   kAlone,
@@ -91,6 +92,9 @@ class SampleNetBuilder {
       y = net_.Relu(net_.BatchNorm("bn_after", y, 1e-2f));
     }
     constexpr int64_t kClasses = 3;
+    if (around_ == Around::kPassedOn) {
+      return net_.FinishText("after", net_.Flatten(y), kClasses);
+    }
     ValueId logits = net_.Linear("after", net_.Flatten(y), kClasses);
     if (around_ == Around::kRead && sample.on != On::kNothing) {
       logits = net_.Add(

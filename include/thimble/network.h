@@ -125,6 +125,12 @@ class Network {
   // Ends the network: adds labels as an input and the softmax cross-entropy of
   // `logits` [N, classes] as the loss. Returns the model, or the first error.
   Result<Model> Finish(ValueId logits);
+  // Ends a network of text instead: adds a label for each token as an input,
+  // weights "<name>.weight" [vocabulary, C], normal with the variance 1/C, and
+  // as the loss the cross-entropy of x wᵀ, of which a share `smoothing` goes to
+  // all of the vocabulary alike.
+  Result<Model> FinishText(const std::string& name, ValueId x,
+                           int64_t vocabulary, double smoothing = 0.1);
 
  private:
   ValueId AddLayer(const std::string& name, std::shared_ptr<const OpDef> def,
@@ -133,6 +139,10 @@ class Network {
   std::vector<ValueId> AddOp(const std::string& name,
                              std::shared_ptr<const OpDef> def,
                              std::vector<ValueId> inputs);
+  // Labels, the loss's op on them behind `inputs`, and what is learned: what
+  // the op made, or the first error.
+  Result<std::vector<ValueId>> AddLoss(std::shared_ptr<const OpDef> def,
+                                       std::vector<ValueId> inputs);
   Text AddText(const std::string& name, AxisId tokens);
   // Makes the input; false where the layer is impossible.
   bool AddImages(const ImageLayer& layer);

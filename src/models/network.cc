@@ -296,21 +296,25 @@ ValueId Network::Flatten(ValueId x) {
   return AddLayer(Unnamed("flatten"), std::make_shared<ops::Flatten>(), {x});
 }
 
-Result<Model> Network::Finish(ValueId logits) {
-  if (!Usable(logits)) return status_;
-  if (feeds_.empty()) {
-    return Status::Usage("the network has no Images");
-  }
+Result<std::vector<ValueId>> Network::AddLoss(std::shared_ptr<const OpDef> def,
+                                              std::vector<ValueId> inputs) {
+  if (feeds_.empty()) return Status::Usage("the network has no Images");
   const ValueId labels = model_.graph.AddValue(
       "labels", {{batch_}, DType::kI32, kBatchAxis}, Role::kInput);
-  auto made =
-      model_.graph.AddOp("loss", std::make_shared<ops::SoftmaxCrossEntropy>(),
-                         {logits, labels}, Role::kStatistic);
-  if (!made.ok()) return made.status();
-  if (model_.graph.ParameterCount() == 0) {
+  feeds_.push_back({"labels", labels});
+  inputs.push_back(labels);
+  auto made = model_.graph.AddOp("loss", std::move(def), std::move(inputs),
+                                 Role::kStatistic);
+  if (made.ok() && model_.graph.ParameterCount() == 0) {
     return Status::Usage("the network has nothing to learn: no parameters");
   }
-  feeds_.push_back({"labels", labels});
+  return made;
+}
+
+Result<Model> Network::Finish(ValueId logits) {
+  if (!Usable(logits)) return status_;
+  auto made = AddLoss(std::make_shared<ops::SoftmaxCrossEntropy>(), {logits});
+  if (!made.ok()) return made.status();
   model_.ends = {.feeds = feeds_,
                  .outputs = {{"logits", logits}},
                  .loss = (*made)[0],

@@ -3,7 +3,13 @@
 // Layers of Network that read text.
 #include <fmt/format.h>
 
-#include "models/extents.h"
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "graph/fingerprint.h"
+#include "graph/op.h"
+#include "ops/projected_loss.h"
 #include "thimble/network.h"
 
 namespace thimble {
@@ -43,6 +49,29 @@ Text Network::OtherTextInput(const std::string& name) {
     return {};
   }
   return AddText(name, model_.graph.AddAxis(name + "_tokens", batch_));
+}
+
+Result<Model> Network::FinishText(const std::string& name, ValueId x,
+                                  int64_t vocabulary, double smoothing) {
+  if (!Usable(x)) return status_;
+  const Shape shape = model_.graph.value(x).spec.shape;
+  if (shape.rank() != 2) {
+    return Status::Usage(
+        fmt::format("'{}': needs rows [T, C], got {}", name, shape.ToString()));
+  }
+  const float deviation = 1.0f / std::sqrt(static_cast<float>(shape[1]));
+  const ValueId weight = Parameter(name + ".weight", {vocabulary, shape[1]},
+                                   {Init::Kind::kNormal, deviation});
+  if (!status_.ok()) return status_;
+  auto made = AddLoss(std::make_shared<ops::ProjectedCrossEntropy>(smoothing),
+                      {x, weight});
+  if (!made.ok()) return made.status();
+  model_.ends = {.feeds = feeds_,
+                 .outputs = {},
+                 .loss = (*made)[0],
+                 .metrics = {{"nll", (*made)[1]}, {"accuracy", (*made)[2]}}};
+  model_.fingerprint = Fingerprint(model_.graph);
+  return std::move(model_);
 }
 
 }  // namespace thimble

@@ -57,4 +57,34 @@ void SoftmaxCrossEntropyGrad(int64_t rows, int64_t classes, const T* logits,
   }
 }
 
+// Label-smoothed loss of each row, and −log p(label) (token_loss.h).
+template <typename T>
+void TokenLoss(int64_t rows, int64_t classes, const T* logits,
+               const int32_t* labels, double smoothing, T* loss, T* nll) {
+  for (int64_t r = 0; r < rows; ++r, logits += classes) {
+    const double shift = std::real(logits[FirstLargest(classes, logits)]);
+    const T log_sum =
+        std::log(SumOfExponentials(classes, logits, shift)) + T(shift);
+    T mean = T(0);
+    for (int64_t c = 0; c < classes; ++c) mean += log_sum - logits[c];
+    mean /= T(static_cast<double>(classes));
+    nll[r] = log_sum - logits[labels[r]];
+    loss[r] = T(1.0 - smoothing) * nll[r] + T(smoothing) * mean;
+  }
+}
+
+template <typename T>
+void TokenLossGrad(int64_t rows, int64_t classes, const T* logits,
+                   const int32_t* labels, double smoothing, T scale, T* grad) {
+  for (int64_t r = 0; r < rows; ++r, logits += classes, grad += classes) {
+    const double shift = std::real(logits[FirstLargest(classes, logits)]);
+    const T sum = SumOfExponentials(classes, logits, shift);
+    for (int64_t c = 0; c < classes; ++c) {
+      const double hot = c == labels[r] ? 1.0 - smoothing : 0.0;
+      const T goal = T(hot + smoothing / static_cast<double>(classes));
+      grad[c] = (std::exp(logits[c] - T(shift)) / sum - goal) * scale;
+    }
+  }
+}
+
 }  // namespace thimble::kernels::reference
