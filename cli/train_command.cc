@@ -186,9 +186,11 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   AddDecimal(command, "--lr", flags.learning_rate, kPositive,
              "Base learning rate (default: the model's own)");
   command
-      .add_option("--schedule", flags.schedule,
-                  "constant, cosine, or steps:0.5=0.2,0.75=0.04 (from half of "
-                  "the run on 0.2 of the rate, …; default: the model's own)")
+      .add_option(
+          "--schedule", flags.schedule,
+          "constant, cosine, inverse-sqrt (of the step's number, as "
+          "Transformers are trained), or steps:0.5=0.2,0.75=0.04 (from half of "
+          "the run on 0.2 of the rate, …; default: the model's own)")
       ->check(CheckNotEmpty);
   AddWhole(command, "--warmup", flags.warmup_steps, kCount,
            "Steps in which the rate rises linearly (default: the model's own, "

@@ -76,7 +76,8 @@ struct TrainOptions {
   int64_t steps = 0;  // above 0: this many steps instead of epochs
   uint64_t seed = 1;
   double learning_rate = 0.1;
-  // Or constant, or steps:0.5=0.2,… (from half of the run on 0.2 of the rate).
+  // Or constant, inverse-sqrt, or steps:0.5=0.2,… (from half of the run on 0.2
+  // of the rate).
   std::string schedule = "cosine";
   int64_t warmup_steps = 0;
   // By what the loss is multiplied so that gradients of 16 bits do not vanish.

@@ -13,8 +13,18 @@ namespace thimble::train {
 namespace {
 
 constexpr const char* kForms =
-    "use constant, cosine, or steps:AT=FACTOR,... with AT in [0, 1] rising, "
+    "use constant, cosine, inverse-sqrt, or steps:AT=FACTOR,... with AT in [0, "
+    "1] rising, "
     "e.g. steps:0.5=0.2,0.75=0.04";
+
+// Where inverse-sqrt begins to rise.
+constexpr double kFirstRate = 1e-7;
+
+double InverseSqrt(double base, double n, double warmup) {
+  if (n > warmup) return base * std::sqrt(warmup / n);
+  const double first = std::min(kFirstRate, base);
+  return first + (base - first) * n / warmup;
+}
 
 }  // namespace
 
@@ -23,6 +33,10 @@ Result<Schedule> Schedule::Parse(const std::string& text) {
   if (text == "constant") return schedule;
   if (text == "cosine") {
     schedule.kind_ = Kind::kCosine;
+    return schedule;
+  }
+  if (text == "inverse-sqrt") {
+    schedule.kind_ = Kind::kInverseSqrt;
     return schedule;
   }
   const auto bad = [&] {
@@ -52,6 +66,10 @@ Result<Schedule> Schedule::Parse(const std::string& text) {
 
 double Schedule::Rate(double base, int64_t step, int64_t steps,
                       int64_t warmup) const {
+  if (kind_ == Kind::kInverseSqrt) {
+    return InverseSqrt(base, static_cast<double>(step + 1),
+                       static_cast<double>(std::max<int64_t>(1, warmup)));
+  }
   if (step < warmup) {
     return base * static_cast<double>(step + 1) / static_cast<double>(warmup);
   }
@@ -60,6 +78,7 @@ double Schedule::Rate(double base, int64_t step, int64_t steps,
       static_cast<double>(std::max<int64_t>(1, steps - warmup));
   switch (kind_) {
     case Kind::kConstant:
+    case Kind::kInverseSqrt:  // above
       return base;
     case Kind::kCosine:
       return base * 0.5 *

@@ -38,6 +38,16 @@ TEST(Schedule, CosineFallsFromBaseToNearZero) {
   }
 }
 
+TEST(Schedule, InverseSqrtRisesAndThenFallsWithTheStepsNumber) {
+  const auto inverse = Schedule::Parse("inverse-sqrt");
+  ASSERT_TRUE(inverse.ok());
+  EXPECT_DOUBLE_EQ(inverse->Rate(5e-4, 0, 9, 4000),
+                   1e-7 + (5e-4 - 1e-7) / 4000);
+  EXPECT_DOUBLE_EQ(inverse->Rate(5e-4, 3999, 9, 4000), 5e-4);
+  EXPECT_DOUBLE_EQ(inverse->Rate(5e-4, 15999, 9, 4000), 5e-4 / 2);
+  EXPECT_DOUBLE_EQ(inverse->Rate(1.0, 3, 9, 0), 0.5);
+}
+
 TEST(Schedule, StepsDropAtTheirFractions) {
   const auto steps = Schedule::Parse("steps:0.5=0.2,0.75=0.04");
   ASSERT_TRUE(steps.ok());
