@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,14 @@ struct ModelOptions {
   ImageLayer images;  // as the data set has them
   int64_t classes = 10;
   // The share of values that dropouts drop in training; 0 builds none. They
-  // stand before the last layer of mlp and cnn, and between the convolutions of
-  // each block of wrn-D-K. Other models refuse it.
-  double dropout = 0;
+  // stand before the last layer of mlp and cnn, between the convolutions of
+  // each block of wrn-D-K, and behind each part of dynamicconv-…, whose inner
+  // ones drop a third of it. Other models refuse it. Unset: 0.3 for the last of
+  // them, else 0.
+  std::optional<double> dropout;
+  // Tokens that models of text know, the special ones counted.
+  int64_t source_vocabulary = 8848;
+  int64_t target_vocabulary = 6632;
 };
 
 // The options that are not batch, images or classes, by their names here: what

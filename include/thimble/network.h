@@ -42,6 +42,11 @@ struct ConvLayer {
   int64_t padding = 1;
 };
 
+struct LinearLayer {
+  bool bias = true;    // which starts at 0
+  float bound = 0.0f;  // weights start uniform in ±bound; 0: 1/sqrt(in)
+};
+
 struct PoolLayer {
   int64_t kernel = 2;
   int64_t stride = 2;
@@ -95,9 +100,12 @@ class Network {
   // A convolution without bias. Weights start normal with the variance of He et
   // al. by fan-out.
   ValueId Conv2d(const std::string& name, ValueId x, const ConvLayer& layer);
-  // Weights start uniform in ±1/sqrt(in), the bias at 0.
   ValueId Linear(const std::string& name, ValueId x, int64_t features,
-                 bool bias = true);
+                 const LinearLayer& layer);
+  ValueId Linear(const std::string& name, ValueId x, int64_t features,
+                 bool bias = true) {
+    return Linear(name, x, features, LinearLayer{.bias = bias});
+  }
   ValueId Bias(const std::string& name, ValueId x);
   ValueId BatchNorm(const std::string& name, ValueId x, float epsilon = 1e-5f,
                     float momentum = 0.1f);

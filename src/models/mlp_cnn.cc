@@ -8,7 +8,7 @@ Result<Model> BuildMlp(const ModelOptions& options) {
   ValueId x = net.Flatten(net.Images(options.images));
   x = net.Relu(net.Linear("fc1", x, 256));
   x = net.Relu(net.Linear("fc2", x, 128));
-  x = net.Dropout(x, options.dropout);
+  x = net.Dropout(x, options.dropout.value_or(0));
   return net.Finish(net.Linear("fc3", x, options.classes));
 }
 
@@ -24,7 +24,7 @@ Result<Model> BuildCnn(const ModelOptions& options) {
   x = block("2", x, 32);
   x = net.MaxPool(block("3", x, 32));
   x = net.GlobalAveragePool(block("4", x, 64));
-  x = net.Dropout(x, options.dropout);
+  x = net.Dropout(x, options.dropout.value_or(0));
   return net.Finish(net.Linear("fc", x, options.classes));
 }
 

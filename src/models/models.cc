@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/check.h"
+#include "models/dynamic_conv.h"
 #include "models/lstm.h"
 #include "models/mlp_cnn.h"
 #include "models/resnet.h"
@@ -26,17 +29,26 @@ constexpr ModelName kModels[] = {
     {"lstm-LAYERS-HIDDEN-STEPS",
      "LSTM that reads each image in STEPS equal parts: lstm-1-128-28 reads "
      "28x28 images row by row, lstm-1-128-784 pixel by pixel"},
+    {"dynamicconv-iwslt",
+     "translation model of 7 and 6 layers of dynamic convolutions, 512 features"},
+    {"dynamicconv-D-FFN-ENC-DEC",
+     "the same with D features, FFN in its feed-forward layers, and ENC and "
+     "DEC layers, e.g. dynamicconv-256-512-4-2"},
 };
 
-struct NamedOption {
-  const char* name;
-  double ModelOptions::*value;
-};
+constexpr const char* kDropout = "dropout";
+constexpr const char* kSource = "source_vocabulary";
+constexpr const char* kTarget = "target_vocabulary";
 
-constexpr NamedOption kBuildOptions[] = {{"dropout", &ModelOptions::dropout}};
+bool IsOfText(const std::string& name) {
+  const auto shape = models::ParseDynamicConvName(name);
+  return shape.ok() && shape->has_value();
+}
 
 Result<Model> BuildByName(const std::string& name,
                           const ModelOptions& options) {
+  TH_ASSIGN_OR_RETURN(const auto text, models::ParseDynamicConvName(name));
+  if (text.has_value()) return models::BuildDynamicConv(name, *text, options);
   if (options.classes < 2) {
     return Status::Usage(fmt::format(
         "a classifier needs at least 2 classes, got {}", options.classes));
@@ -47,9 +59,11 @@ Result<Model> BuildByName(const std::string& name,
   if (wrn.has_value()) return models::BuildWrn(name, *wrn, options);
   TH_ASSIGN_OR_RETURN(const auto resnet, models::ParseResnetName(name));
   TH_ASSIGN_OR_RETURN(const auto lstm, models::ParseLstmName(name));
-  if ((resnet.has_value() || lstm.has_value()) && options.dropout != 0) {
+  if ((resnet.has_value() || lstm.has_value()) && options.dropout.value_or(0) != 0) {
     return Status::Usage(fmt::format(
-        "'{}' has no place for a dropout; mlp, cnn and wrn-D-K have", name));
+        "'{}' has no place for a dropout; mlp, cnn, wrn-D-K and dynamicconv-… "
+        "have",
+        name));
   }
   if (resnet.has_value()) return models::BuildResnet(name, *resnet, options);
   if (lstm.has_value()) return models::BuildLstm(name, *lstm, options);
@@ -68,23 +82,30 @@ std::vector<ModelName> ModelNames() {
 }
 
 BuildOptions BuildOptionsOf(const ModelOptions& options) {
-  BuildOptions numbers;
-  for (const auto& [name, value] : kBuildOptions) {
-    numbers[name] = options.*value;
-  }
-  return numbers;
+  return {{kDropout, options.dropout.value_or(0)},
+          {kSource, static_cast<double>(options.source_vocabulary)},
+          {kTarget, static_cast<double>(options.target_vocabulary)}};
 }
 
 void SetBuildOptions(const BuildOptions& from, ModelOptions& options) {
-  for (const auto& [name, value] : kBuildOptions) {
-    const auto found = from.find(name);
-    if (found != from.end()) options.*value = found->second;
+  for (const auto& [name, value] : from) {
+    if (name == kDropout) options.dropout = value;
+    if (name == kSource) options.source_vocabulary = std::llround(value);
+    if (name == kTarget) options.target_vocabulary = std::llround(value);
   }
 }
 
 Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
-  TH_ASSIGN_OR_RETURN(Model model, BuildByName(name, options));
-  model.build_options = BuildOptionsOf(options);
+  constexpr double kTextDropout = 0.3;
+  ModelOptions set = options;
+  if (!set.dropout.has_value()) set.dropout = IsOfText(name) ? kTextDropout : 0;
+  TH_ASSIGN_OR_RETURN(Model model, BuildByName(name, set));
+  model.build_options = BuildOptionsOf(set);
+  // Of images, files have been without these.
+  if (!IsOfText(name)) {
+    model.build_options.erase(kSource);
+    model.build_options.erase(kTarget);
+  }
   return model;
 }
 
@@ -99,6 +120,7 @@ TrainingPreset PresetOf(const std::string& name) {
   }
   const auto lstm = models::ParseLstmName(name);
   if (lstm.ok() && lstm->has_value()) preset = models::LstmPreset(**lstm);
+  if (IsOfText(name)) preset = models::DynamicConvPreset();
   return preset;
 }
 

@@ -199,7 +199,7 @@ ValueId Network::Conv2d(const std::string& name, ValueId x,
 }
 
 ValueId Network::Linear(const std::string& name, ValueId x, int64_t features,
-                        bool bias) {
+                        const LinearLayer& layer) {
   if (!Usable(x)) return {};
   const Shape shape = model_.graph.value(x).spec.shape;
   if (shape.rank() != 2) {
@@ -209,12 +209,14 @@ ValueId Network::Linear(const std::string& name, ValueId x, int64_t features,
                     name, shape.ToString()));
     return {};
   }
-  const float bound = 1.0f / std::sqrt(static_cast<float>(shape[1]));
+  const float bound = layer.bound > 0.0f
+                          ? layer.bound
+                          : 1.0f / std::sqrt(static_cast<float>(shape[1]));
   const ValueId weight = Parameter(name + ".weight", {features, shape[1]},
                                    {Init::Kind::kUniform, bound});
   const ValueId y =
       AddLayer(name, std::make_shared<ops::Linear>(), {x, weight});
-  return bias ? Bias(name, y) : y;
+  return layer.bias ? Bias(name, y) : y;
 }
 
 ValueId Network::Bias(const std::string& name, ValueId x) {

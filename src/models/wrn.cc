@@ -68,7 +68,7 @@ Result<Model> BuildWrn(const std::string& name, const WrnShape& shape,
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t stride = stage > 0 && block == 0 ? 2 : 1;
       x = Block(net, fmt::format("stage{}.block{}", stage + 1, block + 1), x,
-                channels, out, stride, options.dropout);
+                channels, out, stride, options.dropout.value_or(0));
       channels = out;
     }
   }
