@@ -69,9 +69,9 @@ HWY_INLINE void DropoutGroupOf(const DropoutMask& mask, const PhiloxKeys& keys,
 }
 
 // Groups [begin, end) of images of `elements` each, counted over all of them.
-void DropoutGroups(int64_t begin, int64_t end, int64_t elements,
-                   const DropoutMask& mask, const ConstTensor& x,
-                   const Tensor& y) {
+inline void DropoutGroups(int64_t begin, int64_t end, int64_t elements,
+                          const DropoutMask& mask, const ConstTensor& x,
+                          const Tensor& y) {
   constexpr auto kGroup = static_cast<int64_t>(kDropoutGroup);
   const int64_t groups = (elements + kGroup - 1) / kGroup;
   const PhiloxKeys keys(mask.seed);

@@ -13,10 +13,9 @@
 #include <hwy/highway.h>
 
 #include <cstddef>
-#include <limits>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "kernels/elements-inl.h"
+#include "kernels/softmax_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thimble::kernels {
@@ -26,14 +25,6 @@ namespace {
 using Wide = hn::Repartition<double, D>;
 using WideV = hn::Vec<Wide>;
 using Half = hn::Half<D>;
-
-// What the lanes past the row hold: they lose every maximum and add exp = 0.
-HWY_INLINE V LoadLogits(const float* x, size_t n) {
-  const D d;
-  if (n >= hn::Lanes(d)) return hn::LoadU(d, x);
-  return hn::IfThenElse(hn::FirstN(d, n), LoadFirst(d, x, n),
-                        hn::Set(d, -std::numeric_limits<float>::infinity()));
-}
 
 HWY_INLINE float LargestOf(size_t n, const float* x) {
   constexpr size_t kChains = 4;
@@ -54,14 +45,6 @@ HWY_INLINE float LargestOf(size_t n, const float* x) {
   }
   for (; i < n; i += lanes) best = hn::Max(best, LoadLogits(x + i, n - i));
   return hn::GetLane(hn::MaxOfLanes(d, best));
-}
-
-// exp(x − shift) for x ≤ shift. Highway's Exp turns a NaN into 0; a diverged
-// run must show, so it is put back. It comes from a NaN logit in its own lane,
-// whatever Max made of it, or from inf − inf.
-HWY_INLINE V ShiftedExp(V x, V shift) {
-  const V below = hn::Sub(x, shift);
-  return hn::IfThenElse(hn::IsNaN(below), below, hn::Exp(D(), below));
 }
 
 HWY_INLINE WideV AddWide(WideV sum, V v) {
