@@ -171,6 +171,7 @@ TEST_F(OpFormsTest, EveryClassOfOpsIsMet) {
   }
   ASSERT_EQ(names.size(), classes) << "two classes of one name, or one unread";
   EXPECT_GT(classes, 40u);
+  names.erase("last-rows");  // only where nothing is learned: last_rows_test
   for (const std::string& op : names) {
     EXPECT_TRUE(met.contains(op))
         << "no sample of tests/oracle has a plan with '" << op

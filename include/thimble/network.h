@@ -130,6 +130,10 @@ class Network {
   LstmState LstmStep(const std::string& name, ValueId x,
                      const LstmWeights& weights, const LstmState& before);
 
+  // Of rows made of a text, that of each sentence's last token. For networks
+  // that FinishOutputs ends.
+  ValueId LastRows(ValueId x, const Text& text);
+
   // Ends the network: adds labels as an input and the softmax cross-entropy of
   // `logits` [N, classes] as the loss. Returns the model, or the first error.
   Result<Model> Finish(ValueId logits);
@@ -139,6 +143,9 @@ class Network {
   // all of the vocabulary alike.
   Result<Model> FinishText(const std::string& name, ValueId x,
                            int64_t vocabulary, double smoothing = 0.1);
+  // Ends a network without a loss, which can be evaluated only, with values to
+  // be read.
+  Result<Model> FinishOutputs(std::vector<End> outputs);
 
  private:
   ValueId AddLayer(const std::string& name, std::shared_ptr<const OpDef> def,
@@ -168,6 +175,7 @@ class Network {
   ValueId images_;
   int64_t batch_;
   AxisId sentences_;
+  bool is_for_evaluation_ = false;
   // One per channel of the images: y = x * scale + shift.
   std::vector<float> image_scale_, image_shift_;
   int64_t sequence_steps_ = 0;

@@ -139,6 +139,13 @@ class Session {
         AxisParts{AxisPart{.first = 0, .count = count, .total = count}});
   }
 
+  // The same again behind the op that made `made`, an output of the evaluation:
+  // what was computed up to there is taken from the last Evaluate, which is how
+  // a decoder goes on without its encoder. Feeds that are read behind it must
+  // be written again. REQUIRES: of what was made up to there, only outputs of
+  // the evaluation are read behind it.
+  PassResult EvaluateBehind(ValueId made, const AxisParts& parts);
+
   // The bytes of a value of plan().graph(); meaningful while it lives. Of a
   // sparse one, what is kept now. REQUIRES: that is not in blocks of bytes.
   std::span<std::byte> Bytes(ValueId value);
@@ -155,6 +162,8 @@ class Session {
   struct Impl;
   static ValueId FeedNamed(const Ends& ends, std::string_view name);
   void CheckStored(ValueId value, DType dtype) const;
+  bool Makes(uint32_t time, ValueId value) const;
+  void CheckKept(uint32_t time) const;
   void InitializePools(uint64_t seed);
   PassResult ResultOf(const Ends& ends);
   explicit Session(std::unique_ptr<Impl> impl);

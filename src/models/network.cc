@@ -301,6 +301,11 @@ ValueId Network::Flatten(ValueId x) {
 Result<std::vector<ValueId>> Network::AddLoss(std::shared_ptr<const OpDef> def,
                                               std::vector<ValueId> inputs) {
   if (feeds_.empty()) return Status::Usage("the network has no Images");
+  if (is_for_evaluation_) {
+    return Status::Usage(
+        "a network with LastRows has no backward pass; end it with "
+        "FinishOutputs");
+  }
   const ValueId labels = model_.graph.AddValue(
       "labels", {{batch_}, DType::kI32, kBatchAxis}, Role::kInput);
   feeds_.push_back({"labels", labels});

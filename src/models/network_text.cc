@@ -9,6 +9,7 @@
 
 #include "graph/fingerprint.h"
 #include "graph/op.h"
+#include "ops/last_rows.h"
 #include "ops/projected_loss.h"
 #include "thimble/network.h"
 
@@ -49,6 +50,23 @@ Text Network::OtherTextInput(const std::string& name) {
     return {};
   }
   return AddText(name, model_.graph.AddAxis(name + "_tokens", batch_));
+}
+
+ValueId Network::LastRows(ValueId x, const Text& text) {
+  is_for_evaluation_ = true;
+  return AddLayer(Unnamed("last_rows"), std::make_shared<ops::LastRows>(),
+                  {x, text.ends});
+}
+
+Result<Model> Network::FinishOutputs(std::vector<End> outputs) {
+  for (const End& output : outputs) {
+    if (!Usable(output.value)) return status_;
+  }
+  if (!status_.ok()) return status_;
+  if (outputs.empty()) return Status::Usage("a network needs an output");
+  model_.ends = {.feeds = feeds_, .outputs = std::move(outputs)};
+  model_.fingerprint = Fingerprint(model_.graph);
+  return std::move(model_);
 }
 
 Result<Model> Network::FinishText(const std::string& name, ValueId x,

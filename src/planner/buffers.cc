@@ -78,7 +78,7 @@ std::vector<Interval> FindLives(const Program& program,
   // behind its last one.
   const Ends& evaluate = program.evaluate;
   for (const End& fed : evaluate.feeds) extend(fed.value, trained, trained);
-  extend(evaluate.loss, end, end);
+  if (evaluate.loss.valid()) extend(evaluate.loss, end, end);
   for (const End& told : evaluate.metrics) extend(told.value, end, end);
   for (const End& output : evaluate.outputs) extend(output.value, end, end);
   return lives;

@@ -197,7 +197,8 @@ class Simulation {
     }
     const bool evaluates = phase == Phase::kEvaluate;
     const Ends& ends = evaluates ? plan_.evaluate_ends() : plan_.train_ends();
-    std::vector<ValueId> read = {ends.loss};
+    std::vector<ValueId> read;
+    if (ends.loss.valid()) read.push_back(ends.loss);
     for (const End& end : ends.metrics) read.push_back(end.value);
     if (evaluates) {
       for (const End& end : ends.outputs) read.push_back(end.value);

@@ -140,13 +140,14 @@ bool Executor::GradientsAreFinite(const Op& op, const BoundOp& bound,
   return true;
 }
 
-bool Executor::Run(Phase phase, const RunContext& asked) const {
+bool Executor::RunFrom(uint32_t time, Phase phase,
+                       const RunContext& asked) const {
   const Interval span = phases_[static_cast<size_t>(phase)];
   std::atomic<bool> overflow = false;
   RunContext run = asked;
   if (run.look_at_gradients) run.overflow = &overflow;
   bool is_finite = run.is_finite_so_far;
-  for (uint32_t t = span.begin; t < span.end; ++t) {
+  for (uint32_t t = std::max(time, span.begin); t < span.end; ++t) {
     const bool keeps_state = !is_finite && phase == Phase::kMicrobatch;
     if (!keeps_state || OpAt(t).def->Mutates() == 0) {
       is_finite = RunOp(t, run) && is_finite &&

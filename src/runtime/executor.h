@@ -29,7 +29,11 @@ class Executor {
   // before were; true where the run does not ask for that. Where gradients of
   // weights are not kept, those of activations are looked at as well, and once
   // one is not finite no op of the microbatch phase changes state any more.
-  bool Run(Phase phase, const RunContext& run) const;
+  bool Run(Phase phase, const RunContext& run) const {
+    return RunFrom(0, phase, run);
+  }
+  // The same without its ops before `time`.
+  bool RunFrom(uint32_t time, Phase phase, const RunContext& run) const;
 
  private:
   const Op& OpAt(uint32_t time) const;

@@ -211,7 +211,7 @@ void Session::GoOnAfter(uint64_t seed, uint64_t steps, uint64_t skipped) {
 
 PassResult Session::ResultOf(const Ends& ends) {
   PassResult result;
-  result.loss = Floats(ends.loss)[0];
+  if (ends.loss.valid()) result.loss = Floats(ends.loss)[0];
   for (size_t i = 0; i < ends.metrics.size(); ++i) {
     const ValueId metric = ends.metrics[i].value;
     const bool counts =
@@ -310,6 +310,42 @@ PassResult Session::Evaluate(const AxisParts& parts) {
   CheckParts(plan(), parts);
   impl_->executor.Run(Phase::kEvaluate, {.axes = parts});
   return ResultOf(plan().evaluate_ends());
+}
+
+PassResult Session::EvaluateBehind(ValueId made, const AxisParts& parts) {
+  CheckParts(plan(), parts);
+  const std::span<const ScheduledOp> schedule = plan().schedule();
+  uint32_t from = 0;
+  while (from < schedule.size() &&
+         !(schedule[from].phase == Phase::kEvaluate && Makes(from, made))) {
+    ++from;
+  }
+  TH_CHECK(from < schedule.size());
+  CheckKept(from);
+  impl_->executor.RunFrom(from + 1, Phase::kEvaluate, {.axes = parts});
+  return ResultOf(plan().evaluate_ends());
+}
+
+bool Session::Makes(uint32_t time, ValueId value) const {
+  const Op& op = plan().graph().op(plan().schedule()[time].op);
+  return std::ranges::count(op.outputs, value) > 0;
+}
+
+// What ops behind `time` read was made behind it, or lives to the end.
+void Session::CheckKept(uint32_t time) const {
+  const Graph& graph = plan().graph();
+  const std::span<const ScheduledOp> schedule = plan().schedule();
+  const std::vector<End>& outputs = plan().evaluate_ends().outputs;
+  std::vector<bool> made(graph.values().size());
+  for (uint32_t t = 0; t < schedule.size(); ++t) {
+    if (schedule[t].phase != Phase::kEvaluate) continue;
+    const Op& op = graph.op(schedule[t].op);
+    for (ValueId v : op.inputs) {
+      TH_CHECK(t <= time || !made[v.i] ||
+               std::ranges::count(outputs, v, &End::value) > 0);
+    }
+    for (ValueId v : op.outputs) made[v.i] = t <= time;
+  }
 }
 
 std::span<std::byte> Session::Bytes(ValueId value) {
