@@ -72,12 +72,15 @@ std::vector<Interval> FindLives(const Program& program,
     // The next microbatch finds it from its first op on.
     if (lasting.carried[i]) lives[i].begin = 0;
   }
-  for (ValueId v : lasting.fed) extend(v, 0, 0);
+  // Also where no op reads it, as the ends of sentences that nobody asks for.
+  for (ValueId v : lasting.fed) extend(v, 0, 1);
   for (ValueId v : lasting.told) extend(v, trained, trained);
   // The host feeds an evaluation before its first op, and reads its results
   // behind its last one.
   const Ends& evaluate = program.evaluate;
-  for (const End& fed : evaluate.feeds) extend(fed.value, trained, trained);
+  for (const End& fed : evaluate.feeds) {
+    extend(fed.value, trained, trained + 1);
+  }
   if (evaluate.loss.valid()) extend(evaluate.loss, end, end);
   for (const End& told : evaluate.metrics) extend(told.value, end, end);
   for (const End& output : evaluate.outputs) extend(output.value, end, end);
