@@ -133,6 +133,16 @@ class Network {
   // Of rows made of a text, that of each sentence's last token. For networks
   // that FinishOutputs ends.
   ValueId LastRows(ValueId x, const Text& text);
+  // A row of weights [vocabulary, features] for each token of the text, times
+  // sqrt(features), plus sines and cosines of its position in its sentence if
+  // `positions` (then features are even, and 4 at least). Weights start normal
+  // with the variance 1/features. Tokens must be in [0, vocabulary).
+  ValueId Embedding(const std::string& name, const Text& text,
+                    int64_t vocabulary, int64_t features,
+                    bool positions = true);
+  // Each row of x [N, C] by its own mean and variance, then times a weight and
+  // plus a bias for each feature, which start at 1 and 0.
+  ValueId LayerNorm(const std::string& name, ValueId x, float epsilon = 1e-5f);
 
   // Ends the network: adds labels as an input and the softmax cross-entropy of
   // `logits` [N, classes] as the loss. Returns the model, or the first error.

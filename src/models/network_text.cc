@@ -9,7 +9,9 @@
 
 #include "graph/fingerprint.h"
 #include "graph/op.h"
+#include "ops/embedding.h"
 #include "ops/last_rows.h"
+#include "ops/layer_norm.h"
 #include "ops/projected_loss.h"
 #include "thimble/network.h"
 
@@ -50,6 +52,36 @@ Text Network::OtherTextInput(const std::string& name) {
     return {};
   }
   return AddText(name, model_.graph.AddAxis(name + "_tokens", batch_));
+}
+
+ValueId Network::Embedding(const std::string& name, const Text& text,
+                           int64_t vocabulary, int64_t features,
+                           bool positions) {
+  if (!Usable(text.tokens)) return {};
+  const float root = std::sqrt(static_cast<float>(features));
+  const ValueId weight = Parameter(name + ".weight", {vocabulary, features},
+                                   {Init::Kind::kNormal, 1.0f / root});
+  std::vector<ValueId> inputs = {text.tokens, weight};
+  if (positions) inputs.push_back(text.ends);
+  return AddLayer(name, std::make_shared<ops::Embedding>(root, positions),
+                  std::move(inputs));
+}
+
+ValueId Network::LayerNorm(const std::string& name, ValueId x, float epsilon) {
+  if (!Usable(x)) return {};
+  const Shape shape = model_.graph.value(x).spec.shape;
+  if (shape.rank() != 2) {
+    Fail(fmt::format("layer-norm '{}': needs rows [N, C], got {}", name,
+                     shape.ToString()));
+    return {};
+  }
+  const Shape features{shape[1]};
+  const ValueId gamma =
+      Parameter(name + ".weight", features, {Init::Kind::kConstant, 1.0f});
+  const ValueId beta =
+      Parameter(name + ".bias", features, {Init::Kind::kConstant, 0.0f});
+  return AddLayer(name, std::make_shared<ops::LayerNorm>(epsilon),
+                  {x, gamma, beta});
 }
 
 ValueId Network::LastRows(ValueId x, const Text& text) {

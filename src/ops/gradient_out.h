@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/conv/conv.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/grad_sink/grad_sink.h"
 #include "kernels/matmul/matmul.h"
 #include "ops/bound_op.h"
@@ -73,6 +74,17 @@ class GradientOut final : public kernels::PieceSink {
             .pattern = out_.pattern};
   }
   kernels::Conv2dGradWeightTarget ForConv() const {
+    if (TakesPieces()) {
+      return {.to = kernels::Tensor::None(),
+              .pieces = this,
+              .pattern = out_.pattern};
+    }
+    return {.to = out_.tensor().values(),
+            .accumulate = addend_.is_there(),
+            .pattern = out_.pattern};
+  }
+
+  kernels::EmbeddingTarget ForEmbedding() const {
     if (TakesPieces()) {
       return {.to = kernels::Tensor::None(),
               .pieces = this,

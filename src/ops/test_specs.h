@@ -2,6 +2,12 @@
 // Values that tests of ops ask about.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "graph/op.h"
 #include "thimble/axis.h"
 #include "thimble/graph.h"
 
@@ -15,6 +21,14 @@ inline ValueSpec U8(const Shape& shape) {
 }
 inline ValueSpec I32(const Shape& shape) {
   return {shape, DType::kI32, kBatchAxis};
+}
+
+// Why an op does not take these inputs.
+inline std::string Refusal(const OpDef& op,
+                           const std::vector<ValueSpec>& inputs) {
+  const auto made = op.Infer(inputs);
+  EXPECT_FALSE(made.ok());
+  return made.ok() ? "" : made.status().message();
 }
 
 }  // namespace thimble::ops
