@@ -39,7 +39,7 @@ class Running {
   explicit Running(DType type, bool poison = true) {
     auto plan = MakePlan(
         Reader(),
-        {.precision = Precision::All(type), .training = false, .threads = 2});
+        {.precision = Precision::All(type), .threads = 2, .training = false});
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     plan_ = std::make_unique<Plan>(*std::move(plan));
     session_ = *Session::Create(*plan_, {.poison = poison});

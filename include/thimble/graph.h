@@ -165,6 +165,10 @@ struct Model {
   // The same for models of the same layers, whatever their batch; empty where
   // the graph was made by hand.
   std::string fingerprint = {};
+  // Names of the weights that are sparse where it is said how many of a
+  // weight's values are kept but not of which (SparseWeights::weights); empty:
+  // as there.
+  std::vector<std::string> sparse_weights = {};
 
   // Along the first axis.
   int64_t batch() const { return graph.axes()[kBatchAxis.index()].capacity; }

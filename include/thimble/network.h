@@ -60,6 +60,19 @@ struct Text {
   ValueId ends;    // i32 [sentences]
 };
 
+struct DynamicConvLayer {
+  int64_t heads = 1;    // divide the features
+  int64_t kernel = 3;   // taps; odd, unless it is causal
+  bool causal = false;  // taps reach back only
+  double dropout = 0;   // of taps, in training
+};
+
+struct AttentionLayer {
+  int64_t heads = 1;    // divide the features
+  bool causal = false;  // no key behind the query's place in its sentence
+  double dropout = 0;   // of probabilities, in training
+};
+
 // The weights of an LSTM layer. All its steps share them.
 struct LstmWeights {
   ValueId weight_x, weight_h, bias;
@@ -143,6 +156,17 @@ class Network {
   // Each row of x [N, C] by its own mean and variance, then times a weight and
   // plus a bias for each feature, which start at 1 and 0.
   ValueId LayerNorm(const std::string& name, ValueId x, float epsilon = 1e-5f);
+  // Each token's features become a sum of those of the tokens around it in its
+  // sentence, by `kernel` taps per head: softmaxes of `taps` [tokens, heads *
+  // kernel], the first head's first.
+  ValueId DynamicConv(const std::string& name, ValueId u, ValueId taps,
+                      const Text& text, const DynamicConvLayer& layer);
+  // Each token of `query_text`, of which q are rows, takes values v of the
+  // tokens of `key_text` in the sentence of the same number: per head, by the
+  // softmax of products of q and k, over the square root of a head's features.
+  ValueId Attention(const std::string& name, ValueId q, ValueId k, ValueId v,
+                    const Text& query_text, const Text& key_text,
+                    const AttentionLayer& layer);
 
   // Ends the network: adds labels as an input and the softmax cross-entropy of
   // `logits` [N, classes] as the loss. Returns the model, or the first error.

@@ -13,10 +13,10 @@
 namespace thimble::models {
 namespace {
 
-constexpr std::string_view kPrefix = "dynamicconv-";
+constexpr std::string_view kDynamicConvPrefix = "dynamicconv-";
 constexpr int64_t kHeads = 4;
-constexpr int64_t kMaxFeatures = 1 << 14;
-constexpr int64_t kMaxLayers = 64;
+constexpr int64_t kMostFeatures = 1 << 14;
+constexpr int64_t kMostLayers = 64;
 // Of the first layers; the last one is that of all others.
 constexpr int64_t kKernels[] = {3, 7, 15, 31};
 constexpr double kSmoothing = 0.1;
@@ -54,8 +54,8 @@ class Builder {
       x = Attend(name + ".attention", x, target, read, source);
       x = Feed(name, x);
     }
-    auto model = net_.FinishText("output", x, options_.target_vocabulary,
-                                 kSmoothing);
+    auto model =
+        net_.FinishText("output", x, options_.target_vocabulary, kSmoothing);
     if (model.ok()) model->sparse_weights = SparseByDefault();
     return model;
   }
@@ -75,8 +75,8 @@ class Builder {
   }
 
   ValueId Embed(const std::string& name, const Text& text, int64_t vocabulary) {
-    return Drop(net_.Embedding(name + ".embedding", text, vocabulary,
-                               shape_.features));
+    return Drop(
+        net_.Embedding(name + ".embedding", text, vocabulary, shape_.features));
   }
 
   ValueId Convolve(const std::string& name, ValueId x, const Text& text,
@@ -119,8 +119,8 @@ class Builder {
 
   // All but taps, as the paper has it: what has two dimensions otherwise.
   static std::vector<std::string> SparseByDefault() {
-    return {"*.embedding.weight", "*.in.weight",    "*.out.weight",
-            "*.query.weight",     "*.key.weight",   "*.value.weight",
+    return {"*.embedding.weight", "*.in.weight",  "*.out.weight",
+            "*.query.weight",     "*.key.weight", "*.value.weight",
             "output.weight"};
   }
 
@@ -133,8 +133,10 @@ class Builder {
 
 Result<std::optional<DynamicConvModel>> ParseDynamicConvName(
     const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::optional<DynamicConvModel>();
-  std::string_view text = std::string_view(name).substr(kPrefix.size());
+  if (!name.starts_with(kDynamicConvPrefix))
+    return std::optional<DynamicConvModel>();
+  std::string_view text =
+      std::string_view(name).substr(kDynamicConvPrefix.size());
   DynamicConvModel shape;
   if (text == "iwslt") return std::optional(shape);
   int64_t* const numbers[] = {&shape.features, &shape.hidden,
@@ -148,8 +150,8 @@ Result<std::optional<DynamicConvModel>> ParseDynamicConvName(
         parsed.value_or(0) >= 1 &&
         *parsed <= static_cast<uint64_t>(number == &shape.features ||
                                                  number == &shape.hidden
-                                             ? kMaxFeatures
-                                             : kMaxLayers);
+                                             ? kMostFeatures
+                                             : kMostLayers);
     is_good = is_good && fits;
     if (fits) *number = static_cast<int64_t>(*parsed);
   }
@@ -160,7 +162,7 @@ Result<std::optional<DynamicConvModel>> ParseDynamicConvName(
       "'{}' is no translation model; use dynamicconv-iwslt, or dynamicconv-D-"
       "FFN-ENC-DEC with D and FFN up to {}, D a multiple of {}, and up to {} "
       "layers each, e.g. dynamicconv-256-512-4-2",
-      name, kMaxFeatures, 2 * kHeads, kMaxLayers));
+      name, kMostFeatures, 2 * kHeads, kMostLayers));
 }
 
 Result<Model> BuildDynamicConv(const std::string& name,
