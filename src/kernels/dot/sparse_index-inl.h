@@ -17,6 +17,20 @@
 THIMBLE_DOT_BEGIN
 namespace {
 
+// Places of the bits that are set in a byte, the lowest one first.
+struct BitPlaces {
+  constexpr BitPlaces() {
+    for (int byte = 0; byte < 256; ++byte) {
+      int count = 0;
+      for (uint8_t i = 0; i < 8; ++i) {
+        if ((byte >> i & 1) != 0) of[byte][count++] = i;
+      }
+    }
+  }
+  uint8_t of[256][8] = {};
+};
+constexpr BitPlaces kBitPlaces;
+
 // Reads columns of one pattern. What is written may go on for up to
 // kColumnSlack columns past what was asked for.
 class ColumnReader {
@@ -64,12 +78,13 @@ class ColumnReader {
       }
       return low;
     }
+    const int64_t bytes = pattern_.matrix.row_bytes();
+    const uint8_t* from = pattern_.bits + row * bytes;
     int64_t count = 0;
-    for (int64_t bit = 0; bit < end; bit += 32) {
-      const uint32_t bits = BitsAt(row, bit);
-      const int64_t left = end - bit;
-      count +=
-          __builtin_popcount(left >= 32 ? bits : bits & ((1u << left) - 1));
+    for (int64_t bit = 0; bit < end; bit += 56) {
+      const int64_t left = end - bit < 56 ? end - bit : 56;
+      count += __builtin_popcountll(BitsAt(from, bytes, bit) &
+                                    ((uint64_t{1} << left) - 1));
     }
     return count;
   }
@@ -134,43 +149,43 @@ class ColumnReader {
     return there;
   }
 
-  // Sixteen to thirty-two bits; those past the row are zeros.
-  uint32_t BitsAt(int64_t row, int64_t bit) const {
-    const int64_t bytes = pattern_.matrix.row_bytes();
-    const uint8_t* from = pattern_.bits + row * bytes;
+  // 57 bits or more from bit `bit` of a row of `bytes` on; those past the row
+  // are zeros.
+  static uint64_t BitsAt(const uint8_t* row, int64_t bytes, int64_t bit) {
     uint64_t word = 0;
     const int64_t left = bytes - bit / 8;
     if (left >= 8) {
-      std::memcpy(&word, from + bit / 8, sizeof word);
+      std::memcpy(&word, row + bit / 8, sizeof word);
+    } else if (bytes >= 8) {
+      std::memcpy(&word, row + bytes - 8, sizeof word);
+      word >>= 8 * (8 - left);
     } else {
-      std::memcpy(&word, from + bit / 8, static_cast<size_t>(left));
+      std::memcpy(&word, row + bit / 8, static_cast<size_t>(left));
     }
-    return static_cast<uint32_t>(word >> (bit % 8));
+    return word >> (bit % 8);
   }
 
   int64_t ReadBitmap(int64_t row, int64_t begin, int64_t end,
                      uint16_t* to) const {
-    int64_t count = 0;
-    for (int64_t bit = begin; bit < end; bit += 16) {
-      const int64_t left = end - bit;
-      uint32_t bits = BitsAt(row, bit) & 0xFFFFu;
-      if (left < 16) bits &= (1u << left) - 1;
-#if THIMBLE_DOT_IS_AVX2
-      for (; bits != 0; bits &= bits - 1) {
-        to[count++] = static_cast<uint16_t>(bit + __builtin_ctz(bits));
+    constexpr int64_t kAtOnce = 56;
+    const int64_t bytes = pattern_.matrix.row_bytes();
+    const uint8_t* from = pattern_.bits + row * bytes;
+    const uint16_t* const first = to;
+    for (int64_t bit = begin; bit < end; bit += kAtOnce) {
+      const int64_t left = end - bit < kAtOnce ? end - bit : kAtOnce;
+      uint64_t bits = BitsAt(from, bytes, bit) & ((uint64_t{1} << left) - 1);
+      // By a table: compressing vectors takes longer.
+      for (int64_t i = 0; i < left; i += 8, bits >>= 8) {
+        const auto byte = static_cast<uint8_t>(bits);
+        const __m128i columns = _mm_add_epi16(
+            _mm_cvtepu8_epi16(_mm_loadl_epi64(
+                reinterpret_cast<const __m128i*>(kBitPlaces.of[byte]))),
+            _mm_set1_epi16(static_cast<int16_t>(bit + i)));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to), columns);
+        to += __builtin_popcount(byte);
       }
-#else
-      const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
-                                              11, 12, 13, 14, 15);
-      const __m512i columns =
-          _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(bit)));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + count),
-                          _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(
-                              static_cast<__mmask16>(bits), columns)));
-      count += __builtin_popcount(bits);
-#endif
     }
-    return count;
+    return to - first;
   }
 
   const Pattern& pattern_;
