@@ -178,12 +178,8 @@ void JoinSparsePhases(const SparsePass& pass, int64_t height, const float* sums,
   for (int64_t r = 0; r < 2 * height; ++r) {
     const float* even = sums + r % 2 * 2 * phase + r / 2 * cols;
     if (cols == 8) {
-      const Words both = LoadHalves(even, even + phase);
-      alignas(64) float row[2 * kLanes] = {};
-      Store(FloatsOf(both), row);
-      Floats low = LoadFloats(row), high = LoadFloats(row + 8);
-      StoreInterleaved(low, high, row, row + kLanes);
-      Store(LoadFloats(row), to + r * 2 * cols);
+      Store(InterleavedHalves(FloatsOf(LoadHalves(even, even + phase))),
+            to + r * 2 * cols);
       continue;
     }
     for (int64_t j = 0; j < cols; j += kLanes) {

@@ -81,6 +81,14 @@ THIMBLE_DOT_INLINE Words RoundInOrder(Floats low, Floats high) {
           _mm256_permute2x128_si256(a, b, 0x31)};
 }
 
+// Lanes of the first half at even, of the second half at odd places.
+THIMBLE_DOT_INLINE Floats InterleavedHalves(Floats v) {
+  const __m256 low = _mm256_unpacklo_ps(v.low, v.high);
+  const __m256 high = _mm256_unpackhi_ps(v.low, v.high);
+  return {_mm256_permute2f128_ps(low, high, 0x20),
+          _mm256_permute2f128_ps(low, high, 0x31)};
+}
+
 // Elements at even, at odd positions of two vectors.
 THIMBLE_DOT_INLINE Words ShiftedHalves(Words v) {
   return {_mm256_srli_epi32(v.low, 16), _mm256_srli_epi32(v.high, 16)};
@@ -144,6 +152,12 @@ class Mover {
 THIMBLE_DOT_INLINE Words RoundInOrder(Floats low, Floats high) {
   return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7),
                                   Round(low, high));
+}
+
+THIMBLE_DOT_INLINE Floats InterleavedHalves(Floats v) {
+  const Words order =
+      _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+  return _mm512_permutexvar_ps(order, v);
 }
 
 THIMBLE_DOT_INLINE Words ShiftedHalves(Words v) {
