@@ -5,6 +5,7 @@
 #include "kernels/dot/sparse_lanes-inl.h"
 #include "kernels/dot/sparse_pairs-inl.h"
 #include "kernels/dot/sparse_tile-inl.h"
+#include "kernels/dot/sparse_transpose-inl.h"
 
 THIMBLE_DOT_BEGIN
 namespace {

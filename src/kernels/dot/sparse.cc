@@ -181,6 +181,7 @@ void RunShare(const SparseCall& call, const Range& tiles, const Range& outputs,
           call.build.unpack(pass, call.weights, o, outputs.end, first, scratch);
     } else {
       count = call.build.transpose(pass, call.weights, o, outputs.end, scratch);
+      loaded = -1;
     }
     for (int64_t t = tiles.begin; t < tiles.end; ++t) {
       if (call.sink.reducing() && t % chunk == 0) {

@@ -10,7 +10,8 @@
 // bits depend on that, nor on how dense the weights are, but on what they keep.
 //
 // Of one output, sums are made chunk of channels by chunk. In a chunk, pairs of
-// kept weights follow each other in the order of their columns, in three sums,
+// kept weights follow each other in the order of their columns (for the
+// gradient of the input: tap by tap, in the order of outputs), in three sums,
 // for what lies one position before, behind, and there. The second one begins
 // with zero as the first; both are moved, and what was summed up before is
 // added to the first one, the result to the second one; the third goes on with
@@ -42,9 +43,6 @@ struct SparseScratch {
     values = columns + pass.row_columns();
     lists = reinterpret_cast<uint32_t*>(take(pass.list_bytes()));
     starts = reinterpret_cast<uint32_t*>(take(pass.start_bytes()));
-    places = starts + pass.start_count();
-    table = reinterpret_cast<uint32_t*>(take(pass.table_bytes()));
-    counts = reinterpret_cast<uint16_t*>(table + pass.block_columns());
     row_at = reinterpret_cast<uint16_t*>(take(pass.cursor_bytes()));
     chunk_sums = reinterpret_cast<float*>(take(pass.chunk_bytes()));
     sums = reinterpret_cast<float*>(take(pass.sum_bytes()));
@@ -52,14 +50,12 @@ struct SparseScratch {
     records = reinterpret_cast<uint32_t*>(take(pass.record_bytes()));
   }
 
-  std::byte* tile;          // [plane][channel][line], then lines of zeros
+  std::byte* tile;          // [plane][channel][line], then lines of zeros; or
+                            // weights of some channels, [column][output]
   uint16_t* columns;        // of a row of the index, or a part of it
   uint16_t* values;         // of these, where they are not in their order
   uint32_t* lists;          // [slot]: records of a chunk
   uint32_t* starts;         // [output][chunk][slot]: where pairs begin
-  uint32_t* places;         // the same: where the next record belongs
-  uint32_t* table;          // of columns of a block: list and offset
-  uint16_t* counts;         // of them, in each chunk: entries
   uint16_t* row_at;         // of each row of the index: the next entry
   float* chunk_sums;        // [output][phase][row][line]
   float* sums;              // [phase][segment][row][column], then whole rows

@@ -73,9 +73,8 @@ struct SparsePass {
   int64_t positions() const { return tile.height * kLinePixels; }
 
   // Bytes of a thread's scratch: tile and lines of zeros, columns of a row of
-  // the index with their values, lists of it, where lists begin and where they
-  // are written, columns of a block, where rows of the index go on, sums of
-  // chunks, sums, sums over images, records.
+  // the index with their values, lists of it, where lists begin, where rows of
+  // the index go on, sums of chunks, sums, sums over images, records.
   int64_t tile_bytes() const {
     return tile.bytes(chunk) + tile.height * kLineBytes;
   }
@@ -93,12 +92,15 @@ struct SparsePass {
   int64_t start_count() const {
     return conv::RoundUp(block * chunks() * slots() + 1, 16);
   }
-  int64_t start_bytes() const { return start_count() * 4 * (forward ? 1 : 2); }
-  int64_t block_columns() const {
-    return conv::RoundUp(block * tap_count(), 32);
+  int64_t start_bytes() const { return start_count() * 4; }
+  // Of dense weights in the tile's place: an odd number of lines, so that
+  // columns do not meet in the cache. And how many channels of them fit.
+  int64_t dense_pitch() const {
+    const int64_t lines = conv::CeilDiv(channels, kLinePixels);
+    return (lines / 2 * 2 + 1) * kLinePixels;
   }
-  int64_t table_bytes() const {
-    return forward ? 0 : block_columns() * (4 + 2 * chunks());
+  int64_t dense_channels() const {
+    return tile_bytes() / (tap_count() * dense_pitch() * 2);
   }
   int64_t cursor_bytes() const {
     return forward ? 0 : conv::RoundUp(channels * 2, kLineBytes);
@@ -118,8 +120,7 @@ struct SparsePass {
   }
   int64_t fixed_bytes() const {
     return tile_bytes() + column_bytes() + list_bytes() + start_bytes() +
-           table_bytes() + cursor_bytes() + chunk_bytes() + sum_bytes() +
-           partial_bytes();
+           cursor_bytes() + chunk_bytes() + sum_bytes() + partial_bytes();
   }
   int64_t record_bytes() const { return (records + 16) * 4; }
   int64_t Bytes() const { return fixed_bytes() + record_bytes(); }
@@ -197,6 +198,7 @@ inline bool SetSparseBlocks(SparsePass& pass) {
   const int64_t left = SparseRoom(pass.shape) - pass.fixed_bytes();
   pass.records = left / 4 - 16;
   const int64_t together = pass.forward ? 1 : inputs;
+  if (!pass.forward && pass.dense_channels() < together) return false;
   return pass.block >= together &&
          pass.records >= pass.output_records() * together;
 }

@@ -118,8 +118,9 @@ inline std::vector<float> SparseGradInput(const Conv2dShape& s, int64_t images,
       grad_x.push_back(SparseSumOf(
           s.out_channels, chunk,
           [&](Place place, int64_t first, int64_t end, PairedSum& sum) {
-            for (int64_t j = first * taps; j < end * taps; ++j) {
-              const int64_t o = j / taps, t = j % taps;
+            const int64_t count = end - first;
+            for (int64_t j = 0; j < count * taps; ++j) {
+              const int64_t o = first + j % count, t = j / count;
               const auto at =
                   static_cast<size_t>((o * s.in_channels + c) * taps + t);
               const int64_t h = row - t / s.kernel_w, v = col - t % s.kernel_w;
