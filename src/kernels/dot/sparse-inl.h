@@ -24,25 +24,47 @@ THIMBLE_DOT_INLINE void SetZero(ZippedSums<kV>& sums) {
   for (int v = 0; v < kV; ++v) sums.low[v] = sums.high[v] = ZeroFloats();
 }
 
-// Adds pairs [pair, end) of records.
+// Adds a pair of records.
 template <int kV>
-THIMBLE_DOT_INLINE void AddPairs(const uint32_t* pair, const uint32_t* end,
-                                 const std::byte* tile, ZippedSums<kV>& sums) {
-  for (; pair != end; pair += 2) {
-    uint64_t both;
-    std::memcpy(&both, pair, sizeof both);
-    // Loaded once: parts of it would be loads of their own.
-    asm("" : "+r"(both));
-    const std::byte* a = tile + dot::kOffsetUnit * static_cast<uint16_t>(both);
-    const std::byte* b =
-        tile + dot::kOffsetUnit * static_cast<uint16_t>(both >> 16);
-    const Words w = SetWords(static_cast<uint32_t>(both >> 32));
-    THIMBLE_DOT_UNROLL
-    for (int v = 0; v < kV; ++v) {
-      const Words x = LoadOnce(a + v * dot::kLineBytes);
-      const Words y = LoadOnce(b + v * dot::kLineBytes);
-      sums.low[v] = Dot(sums.low[v], ZipLow(x, y), w);
-      sums.high[v] = Dot(sums.high[v], ZipHigh(x, y), w);
+THIMBLE_DOT_INLINE void AddPair(const uint32_t* pair, const std::byte* tile,
+                                ZippedSums<kV>& sums) {
+  uint64_t both;
+  std::memcpy(&both, pair, sizeof both);
+  // Loaded once: parts of it would be loads of their own.
+  asm("" : "+r"(both));
+  const std::byte* a = tile + dot::kOffsetUnit * static_cast<uint16_t>(both);
+  const std::byte* b =
+      tile + dot::kOffsetUnit * static_cast<uint16_t>(both >> 16);
+  const Words w = SetWords(static_cast<uint32_t>(both >> 32));
+  THIMBLE_DOT_UNROLL
+  for (int v = 0; v < kV; ++v) {
+    const Words x = LoadOnce(a + v * dot::kLineBytes);
+    const Words y = LoadOnce(b + v * dot::kLineBytes);
+    sums.low[v] = Dot(sums.low[v], ZipLow(x, y), w);
+    sums.high[v] = Dot(sums.high[v], ZipHigh(x, y), w);
+  }
+}
+
+// Adds pairs of slot `s` of kN outputs. Two take turns: one of few rows would
+// wait for its own sums.
+template <int kV, int kN>
+THIMBLE_DOT_INLINE void AddSlot(
+    const uint32_t* const (&at)[kN][dot::kSlots + 1], int64_t s,
+    const std::byte* tile, ZippedSums<kV> (&sums)[kN]) {
+  int64_t both = 0;
+  if constexpr (kN == 2) {
+    const int64_t end =
+        HWY_MIN(at[0][s + 1] - at[0][s], at[1][s + 1] - at[1][s]);
+    for (; both < end; both += 2) {
+      AddPair(at[0][s] + both, tile, sums[0]);
+      AddPair(at[1][s] + both, tile, sums[1]);
+    }
+  }
+  THIMBLE_DOT_UNROLL
+  for (int n = 0; n < kN; ++n) {
+    for (const uint32_t* pair = at[n][s] + both; pair != at[n][s + 1];
+         pair += 2) {
+      AddPair(pair, tile, sums[n]);
     }
   }
 }
@@ -79,71 +101,97 @@ THIMBLE_DOT_INLINE void StoreSumRows(const SparsePass& pass,
   }
 }
 
-// The same in bf16.
+// The same in bf16, of output `n` from the first one on.
 template <int kV>
 THIMBLE_DOT_INLINE void StoreHalfRows(const SparsePass& pass,
                                       const ZippedSums<kV>& sums, int64_t first,
-                                      const SparseSum& sum) {
+                                      const SparseSum& sum, int64_t n) {
   const int64_t cols = pass.cols;
+  const auto to = [&](int64_t g) { return sum.to[g] + n * sum.next_to[g]; };
   THIMBLE_DOT_UNROLL
   for (int v = 0; v < kV; ++v) {
     const Words halves = RoundInOrder(sums.low[v], sums.high[v]);
     const int64_t at = (first + v) * cols;
     if (cols == 8) {
-      StoreQuarters(halves, sum.to[0] + at, sum.to[1] + at, sum.to[2] + at,
-                    sum.to[3] + at);
+      StoreQuarters(halves, to(0) + at, to(1) + at, to(2) + at, to(3) + at);
     } else if (cols == 16) {
-      StoreHalves(halves, sum.to[0] + at, sum.to[1] + at);
+      StoreHalves(halves, to(0) + at, to(1) + at);
     } else {
-      Store(halves, sum.to[0] + at);
+      Store(halves, to(0) + at);
     }
   }
 }
 
-// Rows [first, first + kV) of one output and phase.
-template <int kV>
+// Rows [first, first + kV) of one phase of kN outputs.
+template <int kV, int kN>
 THIMBLE_DOT_INLINE void SumRows(const SparsePass& pass, const Mover& mover,
                                 const SparseSum& sum, int64_t first) {
   const int64_t line = first * dot::kLineBytes;
-  const uint32_t* at[dot::kSlots + 1];
-  for (int64_t s = 0; s <= dot::kSlots; ++s) {
-    at[s] = sum.pairs + 2 * int64_t{sum.starts[s]};
-  }
-  float* kept = sum.chunk_sums + first * dot::kLinePixels;
-  ZippedSums<kV> sums, before;
-  SetZero(sums);
-  AddPairs(at[0], at[1], sum.slots[0] + line, sums);
+  const uint32_t* at[kN][dot::kSlots + 1];
+  float* kept[kN];
+  ZippedSums<kV> sums[kN], before[kN];
   THIMBLE_DOT_UNROLL
-  for (int v = 0; v < kV; ++v) {
-    mover.FromBefore(sums.low[v], sums.high[v]);
-    if (!sum.first) {
-      const float* row = kept + v * dot::kLinePixels;
-      sums.low[v] = Add(sums.low[v], LoadFloats(row));
-      sums.high[v] = Add(sums.high[v], LoadFloats(row + kLanes));
+  for (int n = 0; n < kN; ++n) {
+    for (int64_t s = 0; s <= dot::kSlots; ++s) {
+      at[n][s] = sum.pairs + 2 * int64_t{sum.starts[n * sum.next_starts + s]};
     }
-    before.low[v] = sums.low[v];
-    before.high[v] = sums.high[v];
+    kept[n] =
+        sum.chunk_sums + n * pass.output_sums() + first * dot::kLinePixels;
+    SetZero(sums[n]);
   }
-  SetZero(sums);
-  AddPairs(at[1], at[2], sum.slots[1] + line, sums);
-  if (pass.behind_moves) {
+  AddSlot(at, 0, sum.slots[0] + line, sums);
+  THIMBLE_DOT_UNROLL
+  for (int n = 0; n < kN; ++n) {
     THIMBLE_DOT_UNROLL
     for (int v = 0; v < kV; ++v) {
-      mover.FromBehind(sums.low[v], sums.high[v]);
+      mover.FromBefore(sums[n].low[v], sums[n].high[v]);
+      if (!sum.first) {
+        const float* row = kept[n] + v * dot::kLinePixels;
+        sums[n].low[v] = Add(sums[n].low[v], LoadFloats(row));
+        sums[n].high[v] = Add(sums[n].high[v], LoadFloats(row + kLanes));
+      }
+    }
+    before[n] = sums[n];
+    SetZero(sums[n]);
+  }
+  AddSlot(at, 1, sum.slots[1] + line, sums);
+  THIMBLE_DOT_UNROLL
+  for (int n = 0; n < kN; ++n) {
+    if (pass.behind_moves) {
+      THIMBLE_DOT_UNROLL
+      for (int v = 0; v < kV; ++v) {
+        mover.FromBehind(sums[n].low[v], sums[n].high[v]);
+      }
+    }
+    AddTo(before[n], sums[n]);
+  }
+  AddSlot(at, 2, sum.slots[2] + line, sums);
+  THIMBLE_DOT_UNROLL
+  for (int n = 0; n < kN; ++n) {
+    if (!sum.last) {
+      THIMBLE_DOT_UNROLL
+      for (int v = 0; v < kV; ++v) {
+        float* row = kept[n] + v * dot::kLinePixels;
+        Store(sums[n].low[v], row);
+        Store(sums[n].high[v], row + kLanes);
+      }
+    } else if (sum.sums != nullptr) {
+      StoreSumRows(pass, sums[n], first, sum.height,
+                   sum.sums + n * pass.output_sums());
+    } else {
+      StoreHalfRows(pass, sums[n], first, sum, n);
     }
   }
-  AddTo(before, sums);
-  AddPairs(at[2], at[3], sum.slots[2] + line, sums);
-  if (!sum.last) {
-    THIMBLE_DOT_UNROLL
-    for (int v = 0; v < kV; ++v) {
-      Store(sums.low[v], kept + v * dot::kLinePixels);
-      Store(sums.high[v], kept + v * dot::kLinePixels + kLanes);
-    }
-  } else if (sum.sums != nullptr) {
-    StoreSumRows(pass, sums, first, sum.height, sum.sums);
-  } else {
-    StoreHalfRows(pass, sums, first, sum);
+}
+
+// The next `count` outputs.
+THIMBLE_DOT_INLINE void Advance(const SparsePass& pass, int64_t count,
+                                SparseSum& sum) {
+  sum.starts += count * sum.next_starts;
+  sum.chunk_sums += count * pass.output_sums();
+  if (sum.sums != nullptr) sum.sums += count * pass.output_sums();
+  for (int64_t g = 0; g < pass.segments(); ++g) {
+    sum.to[g] += count * sum.next_to[g];
   }
 }
 
@@ -152,23 +200,25 @@ THIMBLE_DOT_INLINE void SumRows(const SparsePass& pass, const Mover& mover,
 // One phase of some outputs of a tile.
 void SumSparse(const SparsePass& pass, SparseSum sum) {
   const Mover mover(pass.cols);
-  for (int64_t o = 0; o < sum.outputs; ++o) {
 #if THIMBLE_DOT_IS_AVX2
+  for (int64_t o = 0; o < sum.outputs; ++o, Advance(pass, 1, sum)) {
     for (int64_t v = 0; v < sum.height; ++v) {
-      SumRows<1>(pass, mover, sum, v);
+      SumRows<1, 1>(pass, mover, sum, v);
     }
-#else
-    if (sum.height == 8) {
-      SumRows<8>(pass, mover, sum, 0);
-    } else {
-      SumRows<4>(pass, mover, sum, 0);
-    }
-#endif
-    sum.starts += sum.next_starts;
-    sum.chunk_sums += pass.output_sums();
-    if (sum.sums != nullptr) sum.sums += pass.output_sums();
-    for (int64_t g = 0; g < pass.segments(); ++g) sum.to[g] += sum.next_to[g];
   }
+#else
+  if (sum.height == 8) {
+    for (int64_t o = 0; o < sum.outputs; ++o, Advance(pass, 1, sum)) {
+      SumRows<8, 1>(pass, mover, sum, 0);
+    }
+    return;
+  }
+  int64_t o = 0;
+  for (; o + 2 <= sum.outputs; o += 2, Advance(pass, 2, sum)) {
+    SumRows<4, 2>(pass, mover, sum, 0);
+  }
+  if (o < sum.outputs) SumRows<4, 1>(pass, mover, sum, 0);
+#endif
 }
 
 // Row r of one segment of positions, from its four phases, becomes two rows of
