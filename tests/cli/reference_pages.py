@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 COMMANDS = (["plan"], ["train"], ["eval"], ["inspect"], ["export"], ["data"],
-            ["data", "list"], ["data", "get"], ["reproduce"])
+            ["data", "list"], ["data", "get"], ["data", "prepare"], ["reproduce"])
 OPTION = re.compile(r"^  (?:-\w,)?(--[\w-]+)", re.M)
 CODE = re.compile(r"`([^`]+)`")
 
