@@ -176,7 +176,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
   AddDecimal(app, "--dropout", flags.dropout, kShare,
              "Drops this share of values by chance in training, in [0, 1): "
              "before the last layer of mlp and cnn, between the "
-             "convolutions of each block of wrn-D-K (default 0)");
+             "convolutions of each block of wrn-D-K, behind each part of "
+             "dynamicconv-... (default 0; 0.3 for dynamicconv-...)");
   AddPrecisionFlags(app, flags);
   AddSparseFlags(app, flags);
   AddThreadsFlag(app, flags.threads);

@@ -20,10 +20,10 @@ namespace thimble::cli {
 struct PlanFlags {
   std::string model;
   int64_t batch = 100;
-  int64_t microbatch = 0;   // 0: the batch
-  int64_t ghost_batch = 0;  // 0: none
-  double dropout = 0;
-  std::string precision;  // empty: f32, or what the budget may choose
+  int64_t microbatch = 0;         // 0: the batch
+  int64_t ghost_batch = 0;        // 0: none
+  std::optional<double> dropout;  // unset: the model's own
+  std::string precision;          // empty: f32, or what the budget may choose
   // Empty: as `precision` says.
   std::string parameters, gradients, activations, state;
   SparseWeights sparse;
@@ -96,14 +96,14 @@ CLI::Option* AddWhole(CLI::App& app, const char* name, T& value,
       });
 }
 
-// The same for float and double.
-template <typename T>
-CLI::Option* AddDecimal(CLI::App& app, const char* name, T& value,
-                        const DecimalLimits& limits, const std::string& what) {
+// The same for float and double. `set` gets the number.
+template <typename T, typename F>
+CLI::Option* AddDecimalFor(CLI::App& app, const char* name, const F& set,
+                           const DecimalLimits& limits,
+                           const std::string& what) {
   return app
       .add_option_function<std::string>(
-          name,
-          [&value](const std::string& text) { value = *ParseDecimal<T>(text); },
+          name, [set](const std::string& text) { set(*ParseDecimal<T>(text)); },
           what)
       ->type_name("FLOAT")
       ->check([limits](const std::string& text) {
@@ -113,6 +113,19 @@ CLI::Option* AddDecimal(CLI::App& app, const char* name, T& value,
                    ? std::string()
                    : "'" + text + "' is no number " + limits.text;
       });
+}
+template <typename T>
+CLI::Option* AddDecimal(CLI::App& app, const char* name, T& value,
+                        const DecimalLimits& limits, const std::string& what) {
+  return AddDecimalFor<T>(
+      app, name, [&value](T number) { value = number; }, limits, what);
+}
+template <typename T>
+CLI::Option* AddDecimal(CLI::App& app, const char* name,
+                        std::optional<T>& value, const DecimalLimits& limits,
+                        const std::string& what) {
+  return AddDecimalFor<T>(
+      app, name, [&value](T number) { value = number; }, limits, what);
 }
 
 void AddPlanFlags(CLI::App& app, PlanFlags& flags);

@@ -30,7 +30,8 @@ constexpr ModelName kModels[] = {
      "LSTM that reads each image in STEPS equal parts: lstm-1-128-28 reads "
      "28x28 images row by row, lstm-1-128-784 pixel by pixel"},
     {"dynamicconv-iwslt",
-     "translation model of 7 and 6 layers of dynamic convolutions, 512 features"},
+     "translation model of 7 and 6 layers of dynamic convolutions, 512 "
+     "features"},
     {"dynamicconv-D-FFN-ENC-DEC",
      "the same with D features, FFN in its feed-forward layers, and ENC and "
      "DEC layers, e.g. dynamicconv-256-512-4-2"},
@@ -59,7 +60,8 @@ Result<Model> BuildByName(const std::string& name,
   if (wrn.has_value()) return models::BuildWrn(name, *wrn, options);
   TH_ASSIGN_OR_RETURN(const auto resnet, models::ParseResnetName(name));
   TH_ASSIGN_OR_RETURN(const auto lstm, models::ParseLstmName(name));
-  if ((resnet.has_value() || lstm.has_value()) && options.dropout.value_or(0) != 0) {
+  if ((resnet.has_value() || lstm.has_value()) &&
+      options.dropout.value_or(0) != 0) {
     return Status::Usage(fmt::format(
         "'{}' has no place for a dropout; mlp, cnn, wrn-D-K and dynamicconv-… "
         "have",
