@@ -246,6 +246,9 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   command.add_flag("--overwrite", train.overwrite,
                    "Start anew where --out holds a run already, and replace "
                    "it; without this and --resume it is refused");
+  AddWhole(command, "--keep-epochs", train.keep_epochs, kCount,
+           "Keep the weights of the last N epochs in --out, for --average "
+           "(default 0)");
   command.add_option("--log", train.log_path, "File for JSON lines")
       ->check(CheckNotEmpty);
   command.add_flag("--poison", train.poison,

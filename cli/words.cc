@@ -183,6 +183,7 @@ std::string WithOptions(std::string message) {
       {"SparseWeights::weights", "--sparsify"},
       {"Train with TrainOptions::out_dir", "`thimble train --out`"},
       {"Train with TrainOptions::resume", "`thimble train --resume`"},
+      {"TrainOptions::keep_epochs", "--keep-epochs"},
       {"TrainOptions::learning_rate", "--lr"},
       {"TrainOptions::loss_scale", "--loss-scale"},
       {"TrainOptions::out_dir", "--out"},

@@ -97,6 +97,9 @@ struct TrainOptions {
   bool poison = false;  // see SessionOptions
   std::string out_dir;  // weights and checkpoint, at each epoch's end and on
                         // a stop; empty: nowhere
+  // The weights of so many epochs stay in out_dir, the last ones, each as it
+  // was at its end: what a mean can be taken of.
+  int64_t keep_epochs = 0;
   // Go on from the checkpoint in out_dir, to the same bits as a run that was
   // never stopped; start anew where there is none.
   bool resume = false;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/sha256.h"
+#include "text/bpe.h"
 #include "text/token_file.h"
 
 namespace thimble {
@@ -40,7 +41,33 @@ TextRecord TextRecord::At(std::span<const std::byte> bytes) {
 struct TextData::Impl {
   std::string name;
   std::string fingerprint;
+  std::string meaning;
   std::array<std::optional<text::TokenFile>, kTextSplits> splits;
+
+  // A digest of codes and dictionaries, of which nothing else is kept.
+  Status ReadMeaning() {
+    Sha256 sha;
+    TH_ASSIGN_OR_RETURN(const auto codes, text::ReadCodes(name + "/codes"));
+    sha.Update(text::CodesText(codes));
+    constexpr const char* kNames[kTextSides] = {"source.dict", "target.dict"};
+    for (size_t side = 0; side < kTextSides; ++side) {
+      const std::string path = fmt::format("{}/{}", name, kNames[side]);
+      TH_ASSIGN_OR_RETURN(const Dictionary dictionary, Dictionary::Read(path));
+      const int64_t expected = HeaderOf(TextSplit::kTrain).vocabulary[side];
+      if (dictionary.size() != expected) {
+        return Status::Failed(fmt::format(
+            "{} has {} tokens, and train.tokens beside it was made with {}; "
+            "prepare the text again",
+            path, dictionary.size(), expected));
+      }
+      for (int64_t word = 0; word < dictionary.words(); ++word) {
+        sha.Update(dictionary.Text(kFirstWord + static_cast<int32_t>(word)));
+        sha.Update("\n");
+      }
+    }
+    meaning = Hex(sha.Final()).substr(0, kFingerprintDigits);
+    return Status::Ok();
+  }
 
   // Of a split that is missing, that of no pairs.
   text::TokenHeader HeaderOf(TextSplit split) const {
@@ -86,6 +113,7 @@ Result<std::unique_ptr<TextData>> TextData::Open(const std::string& dir) {
                            Hex(header.sha256)));
     impl->splits[i] = std::move(file);
   }
+  TH_RETURN_IF_ERROR(impl->ReadMeaning());
   impl->fingerprint = Hex(sha.Final()).substr(0, kFingerprintDigits);
   return std::unique_ptr<TextData>(new TextData(std::move(impl)));
 }
@@ -95,6 +123,7 @@ TextData::~TextData() = default;
 
 const std::string& TextData::name() const { return impl_->name; }
 const std::string& TextData::fingerprint() const { return impl_->fingerprint; }
+const std::string& TextData::meaning() const { return impl_->meaning; }
 
 int64_t TextData::vocabulary(TextSide side) const {
   return impl_->HeaderOf(TextSplit::kTrain).vocabulary[IndexOf(side)];

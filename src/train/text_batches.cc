@@ -157,7 +157,7 @@ class TextBatches final : public BatchSource {
   }
 
   std::map<std::string, std::string> WeightsFacts() const override {
-    return {{"text", data_.fingerprint()}};
+    return {{"text_meaning", data_.meaning()}};
   }
 
  private:

@@ -44,7 +44,10 @@ int64_t Padded(const std::vector<Fed>& step) {
 
 class TextBatches : public ::testing::Test {
  protected:
-  TextBatches() { Write(400, 30); }
+  TextBatches() {
+    text::testing::WriteTestMeaning(folder_);
+    Write(400, 30);
+  }
 
   // Pairs of up to `longest` tokens a side, all different enough to be told
   // apart by their tokens.
