@@ -84,7 +84,7 @@ void PrintSummary(const EvalCommandFlags& flags, const EvaluateSummary& summary,
   }
   for (const EvaluateSummary::Metric& metric : summary.metrics) {
     std::printf("%s %s, ", Printable(metric.name).c_str(),
-                MetricText(metric.value, metric.is_share).c_str());
+                MetricText(metric.name, metric.value, metric.is_share).c_str());
   }
   char loss[64] = "the loss is not finite";
   if (std::isfinite(summary.loss)) {

@@ -14,13 +14,14 @@
 #include "thimble/number.h"
 #include "thimble/plan.h"
 #include "thimble/status.h"
+#include "thimble/text_data.h"
 #include "thimble/translate.h"
 
 namespace thimble::cli {
 
 struct PlanFlags {
   std::string model;
-  int64_t batch = 100;
+  int64_t batch = 0;              // 0: the model's own, once all is parsed
   int64_t microbatch = 0;         // 0: the batch
   int64_t ghost_batch = 0;        // 0: none
   std::optional<double> dropout;  // unset: the model's own
@@ -40,11 +41,13 @@ struct PlanFlags {
   bool inplace = true;
   bool sharing = true;
   bool fuse = true;
-  std::string optimizer = "sgd";
-  SgdOptions sgd{.momentum = 0.9f, .weight_decay = 5e-4f};
+  std::string optimizer;  // empty: the model's own, once all is parsed
+  std::optional<double> weight_decay;  // the same
+  SgdOptions sgd{.momentum = 0.9f};
   // Unset: yes, where there is momentum and a gradient to make it from.
   std::optional<bool> nesterov;
-  AdamOptions adam{.weight_decay = 5e-4};
+  AdamOptions adam;
+  std::optional<double> beta2;  // the model's own, as above
 };
 
 struct DataFlags {
@@ -146,8 +149,16 @@ bool IsPreparedText(const std::string& data);
 
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags);
 
-// For the data set's images, or those that the model is meant for without one.
-Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data);
+// What --data names: one of both, or neither where it is not given.
+struct TrainingData {
+  std::unique_ptr<Dataset> images;
+  std::unique_ptr<TextData> text;  // for models of text
+};
+Result<TrainingData> OpenTrainingData(const std::string& model,
+                                      const DataFlags& flags);
+
+// For what the data has, or what the model is meant for without any.
+Result<Model> MakeModel(const PlanFlags& flags, const TrainingData& data);
 
 PlanOptions MakePlanOptions(const PlanFlags& flags,
                             std::optional<uint64_t> budget);

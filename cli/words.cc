@@ -130,11 +130,16 @@ std::string TradeOffLines(const Plan& plan,
   return text;
 }
 
-std::string MetricText(double value, bool is_share) {
+std::string MetricText(std::string_view name, double value, bool is_share) {
   if (std::isnan(value)) return "not measured";
   char text[64];
-  std::snprintf(text, sizeof(text), is_share ? "%.2f%%" : "%.4f",
-                is_share ? 100.0 * value : value);
+  if (name == "nll") {
+    std::snprintf(text, sizeof(text), "%.4f (perplexity %.4g)", value,
+                  std::exp(value));
+  } else {
+    std::snprintf(text, sizeof(text), is_share ? "%.2f%%" : "%.4f",
+                  is_share ? 100.0 * value : value);
+  }
   return text;
 }
 

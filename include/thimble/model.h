@@ -72,10 +72,17 @@ struct ModelName {
 };
 std::vector<ModelName> ModelNames();
 
-// Settings that train a model well, and the images that it is made for.
+// Settings that train a model well, and what it is made for.
 struct TrainingPreset {
+  // Of the pairs of sentences of a TextData, which batches count the tokens of;
+  // else of images, as follows.
+  bool is_of_text = false;
   ImageLayer images;
   int64_t classes = 10;
+  int64_t batch = 100;
+  std::string optimizer = "sgd";  // or adam, adamw
+  double beta2 = 0.999;           // Adam's
+  double weight_decay = 5e-4;
   double learning_rate = 0.1;
   std::string schedule = "cosine";
   int64_t epochs = 10;

@@ -51,6 +51,12 @@ struct EpochMetric {
   double test = kNoNumber;
 };
 
+// Whether a metric's value is better than the best one so far, which is NaN at
+// first: of shares more is better, of others, which are costs, less.
+constexpr bool IsBetter(bool is_share, double value, double best) {
+  return is_share ? !(best >= value) : !(best <= value);
+}
+
 struct EpochEvent {
   int64_t epoch = 0;
   double train_loss = 0;  // mean over the epoch's steps
@@ -111,7 +117,7 @@ struct TrainOptions {
 struct TestMetric {
   std::string name;
   bool is_share = false;
-  double best = kNoNumber;  // the highest
+  double best = kNoNumber;  // see IsBetter
   double last = kNoNumber;
 };
 

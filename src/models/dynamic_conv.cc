@@ -206,6 +206,11 @@ Result<Model> BuildDynamicConvTranslator(const std::string& name,
 
 TrainingPreset DynamicConvPreset() {
   TrainingPreset preset;
+  preset.is_of_text = true;
+  preset.batch = 4000;
+  preset.optimizer = "adamw";
+  preset.beta2 = 0.98;
+  preset.weight_decay = 1e-4;
   preset.learning_rate = 5e-4;
   preset.schedule = "inverse-sqrt";
   preset.epochs = 45;

@@ -167,10 +167,11 @@ Status Loop::EndEpoch(int64_t epoch) {
 }
 
 void Loop::Note(const TestResult& test) {
+  const std::vector<MetricName> names = MetricsOf(with_.session.plan());
   for (size_t i = 0; i < now_.metrics.size(); ++i) {
     Progress::Metric& metric = now_.metrics[i];
     metric.last_test = test.metrics[i];
-    if (!(metric.best_test >= test.metrics[i])) {
+    if (IsBetter(names[i].is_share, test.metrics[i], metric.best_test)) {
       metric.best_test = test.metrics[i];
     }
   }
