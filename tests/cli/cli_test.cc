@@ -42,8 +42,6 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
                 "--momentum: is for --optimizer sgd");
   ExpectRefused({"plan", "cnn", "--rounding", "nearest"}, 2,
                 "--rounding: is for weights or state in 16 bits");
-  ExpectRefused({"plan", "cnn", "--allow", "exact,sparse"}, 2,
-                "'sparse' is not available yet");
   ExpectRefused({"plan", "cnn", "--allow", "inexact"}, 2,
                 "none of exact, microbatch, f16, bf16, sparse");
   ExpectRefused({"plan", "cnn", "--min-microbatch", "0"}, 2,
