@@ -45,8 +45,9 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
   }
   TrainSummary summary;
   summary.arena_bytes = plan.arena_bytes();
-  ReturnFreeHeap();
   const int64_t peak_before = PeakRssBytes();
+  ReturnFreeHeap();
+  ReturnCode();  // that of planning
   summary.rss_base_bytes = CurrentRssBytes();
   ResetPeakRss();
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
