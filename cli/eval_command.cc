@@ -64,7 +64,7 @@ int Run(const EvalCommandFlags& flags) {
               TestCount(*summary, flags.data.validation > 0).c_str());
   for (const EvaluateSummary::Metric& metric : summary->metrics) {
     std::printf("%s %s, ", Printable(metric.name).c_str(),
-                MetricText(metric.value, metric.is_share).c_str());
+                MetricText(metric.name, metric.value, metric.is_share).c_str());
   }
   char loss[64] = "the loss is not finite";
   if (std::isfinite(summary->loss)) {

@@ -141,11 +141,16 @@ std::string TradeOffLines(const Plan& plan,
   return text;
 }
 
-std::string MetricText(double value, bool is_share) {
+std::string MetricText(std::string_view name, double value, bool is_share) {
   if (std::isnan(value)) return "not measured";
   char text[64];
-  std::snprintf(text, sizeof(text), is_share ? "%.2f%%" : "%.4f",
-                is_share ? 100.0 * value : value);
+  if (name == "nll") {
+    std::snprintf(text, sizeof(text), "%.4f (perplexity %.4g)", value,
+                  std::exp(value));
+  } else {
+    std::snprintf(text, sizeof(text), is_share ? "%.2f%%" : "%.4f",
+                  is_share ? 100.0 * value : value);
+  }
   return text;
 }
 
@@ -190,6 +195,7 @@ std::string WithOptions(std::string message) {
       {"SparseWeights::weights", "--sparsify"},
       {"Train with TrainOptions::out_dir", "`thimble train --out`"},
       {"Train with TrainOptions::resume", "`thimble train --resume`"},
+      {"TrainOptions::keep_epochs", "--keep-epochs"},
       {"TrainOptions::learning_rate", "--lr"},
       {"TrainOptions::loss_scale", "--loss-scale"},
       {"TrainOptions::out_dir", "--out"},

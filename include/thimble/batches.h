@@ -4,7 +4,7 @@
 // the model's feeds, one microbatch at a time, and is told how much of each
 // axis is valid. Which records these are, in what order, and how they are
 // changed is the source's business. MakeImageBatches makes the source of
-// labelled images.
+// labelled images, MakeTextBatches that of pairs of sentences.
 //
 // A source belongs to one run at a time, and to the thread that trains.
 #pragma once
@@ -26,6 +26,7 @@
 #include "thimble/graph.h"
 #include "thimble/plan.h"
 #include "thimble/status.h"
+#include "thimble/text_data.h"
 
 namespace thimble {
 
@@ -103,6 +104,9 @@ class BatchSource {
   // What whoever uses the weights must know to feed the network, as metadata of
   // the weights file.
   virtual std::map<std::string, std::string> WeightsFacts() const = 0;
+  // Paths of files that they need beside the weights, such as dictionaries: a
+  // run's folder gets copies.
+  virtual std::vector<std::string> FilesOfWeights() const { return {}; }
 };
 
 struct ImageBatchOptions {
@@ -122,5 +126,23 @@ std::unique_ptr<BatchSource> MakeImageBatches(const Dataset& data,
 // shows without a plan. The source asks too, when it begins.
 Status CheckImageBatches(const Dataset& data, const ImageBatchOptions& options,
                          int64_t batch);
+
+struct TextBatchOptions {
+  // Of a step: its pairs of sentences, times the longest sentence among them.
+  int64_t max_tokens = 4000;
+  // What is tested on. Where it is missing, epochs end without a test.
+  TextSplit test = TextSplit::kValid;
+};
+
+// Batches for models with the feeds `source` and `source_ends` (or neither),
+// `target`, `target_ends` and `labels`, all i32. A step has sentences of
+// similar length, as many as max_tokens allow, from 8 on a multiple of 8. Which
+// are together is the same in every epoch; their order is not. A step falls
+// into parts that fill what room the plan has, in order. What the network reads
+// as the target is the end of a sentence and then the sentence; labels are the
+// sentence and then its end. The data must outlive the source, which keeps some
+// 12 bytes per token of max_tokens in memory, and up to 128 KiB.
+std::unique_ptr<BatchSource> MakeTextBatches(const TextData& data,
+                                             const TextBatchOptions& options);
 
 }  // namespace thimble

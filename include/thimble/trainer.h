@@ -51,6 +51,12 @@ struct EpochMetric {
   double test = kNoNumber;
 };
 
+// Whether a metric's value is better than the best one so far, which is NaN at
+// first: of shares more is better, of others, which are costs, less.
+constexpr bool IsBetter(bool is_share, double value, double best) {
+  return is_share ? !(best >= value) : !(best <= value);
+}
+
 struct EpochEvent {
   int64_t epoch = 0;
   double train_loss = 0;  // mean over the epoch's steps
@@ -91,6 +97,9 @@ struct TrainOptions {
   bool poison = false;  // see SessionOptions
   std::string out_dir;  // weights and checkpoint, at each epoch's end and on
                         // a stop; empty: nowhere
+  // The weights of so many epochs stay in out_dir, the last ones, each as it
+  // was at its end: what a mean can be taken of.
+  int64_t keep_epochs = 0;
   // Go on from the checkpoint in out_dir, to the same bits as a run that was
   // never stopped; start anew where there is none.
   bool resume = false;
@@ -108,7 +117,7 @@ struct TrainOptions {
 struct TestMetric {
   std::string name;
   bool is_share = false;
-  double best = kNoNumber;  // the highest
+  double best = kNoNumber;  // see IsBetter
   double last = kNoNumber;
 };
 

@@ -336,19 +336,32 @@ Status AtomicFileWriter::Fail(const char* action) {
 }
 
 Status AtomicFileWriter::Write(std::span<const std::byte> bytes) {
+  TH_RETURN_IF_ERROR(Put(bytes, bytes_written_));
+  bytes_written_ += bytes.size();
+  return Status::Ok();
+}
+
+Status AtomicFileWriter::Rewrite(std::span<const std::byte> bytes,
+                                 uint64_t offset) {
+  TH_CHECK(offset + bytes.size() <= bytes_written_);
+  return Put(bytes, offset);
+}
+
+Status AtomicFileWriter::Put(std::span<const std::byte> bytes,
+                             uint64_t offset) {
   if (failed_) {
     return Status::Failed(
         fmt::format("cannot write {}: an earlier write failed", path_));
   }
   while (!bytes.empty()) {
-    const ssize_t put =
-        write(file_.get(), bytes.data(), std::min(bytes.size(), kMaxTransfer));
-    if (put < 0) {
-      if (errno == EINTR) continue;
-      return Fail("write");
-    }
+    const ssize_t put = Retried([&] {
+      return pwrite(file_.get(), bytes.data(),
+                    std::min(bytes.size(), kMaxTransfer),
+                    static_cast<off_t>(offset));
+    });
+    if (put < 0) return Fail("write");
     bytes = bytes.subspan(static_cast<size_t>(put));
-    bytes_written_ += static_cast<uint64_t>(put);
+    offset += static_cast<uint64_t>(put);
   }
   return Status::Ok();
 }

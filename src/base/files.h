@@ -108,6 +108,9 @@ class AtomicFileWriter {
 
   // Appends. After a failure every further call fails too.
   Status Write(std::span<const std::byte> bytes);
+  // Other bytes for some that were written: a header, once what is behind it is
+  // known. REQUIRES: all of them were.
+  Status Rewrite(std::span<const std::byte> bytes, uint64_t offset);
   uint64_t bytes_written() const { return bytes_written_; }
   // REQUIRES: called at most once, and last.
   Status Commit();
@@ -116,6 +119,7 @@ class AtomicFileWriter {
   AtomicFileWriter(FileDescriptor folder, std::string name);
   Status Open();
   Status Fail(const char* action);
+  Status Put(std::span<const std::byte> bytes, uint64_t offset);
 
   FileDescriptor folder_;
   std::string path_;  // for messages

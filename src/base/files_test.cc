@@ -134,11 +134,13 @@ TEST(AtomicFileWriter, ReplacesTheFileOnlyAtCommit) {
   ASSERT_TRUE(writer.ok());
   ASSERT_TRUE(writer->Write(Bytes("new ")).ok());
   ASSERT_TRUE(writer->Write(Bytes("contents")).ok());
-  EXPECT_EQ(writer->bytes_written(), 12u);
+  ASSERT_TRUE(writer->Rewrite(Bytes("NE"), 0).ok());
+  ASSERT_TRUE(writer->Write(Bytes("!")).ok());
+  EXPECT_EQ(writer->bytes_written(), 13u);
   EXPECT_EQ(ReadTestFile(folder.File("f")), "old");
   EXPECT_EQ(folder.CountFiles(), 2);
   ASSERT_TRUE(writer->Commit().ok());
-  EXPECT_EQ(ReadTestFile(folder.File("f")), "new contents");
+  EXPECT_EQ(ReadTestFile(folder.File("f")), "NEw contents!");
   EXPECT_EQ(folder.CountFiles(), 1);
 }
 

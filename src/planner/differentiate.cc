@@ -109,7 +109,7 @@ class Differentiator {
         optimizer_(*options.optimizer),
         precision_(options.precision),
         sparse_(options.sparse),
-        choice_(*ChooseSparse(model.graph, options.sparse)),
+        choice_(*ChooseSparse(model, options.sparse)),
         emit_(
             program_, options.precision,
             options.ghost_batch > 0 ? model.batch() / options.ghost_batch : 1) {
@@ -277,6 +277,7 @@ class Differentiator {
       }
       if (state.gradient.valid()) {
         emit_.SetRole(state.gradient, Role::kGradient);
+        TH_CHECK(SparsityOf(state.gradient) == SparsityOf(state.parameter));
       }
     }
   }
@@ -316,6 +317,10 @@ class Differentiator {
         AddGradient(op.inputs[i], grad_inputs[i]);
       }
     }
+  }
+
+  const std::optional<Sparsity>& SparsityOf(ValueId v) const {
+    return program_.graph.value(v).spec.storage.sparsity;
   }
 
   // Where a step has several microbatches, the gradient of a parameter is

@@ -137,9 +137,10 @@ Result<PlanSearch> PlanSearch::Create(const Model& model,
                                       const PlanOptions& options) {
   Status status = CheckOptions(options);
   if (status.ok() && options.training && !model.ends.loss.valid()) {
-    status = Status::Usage(fmt::format(
-        "{} has no loss to be trained by; use PlanOptions::training = false",
-        model.name));
+    status =
+        Status::Usage(fmt::format("{} has no loss to be trained by, so only "
+                                  "its evaluation can be planned",
+                                  model.name));
   }
   if (!status.ok()) return status;
   status = CheckMicrobatch(model, options);

@@ -54,7 +54,7 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
                       Session::Create(plan, {.poison = options.poison}));
   saver.Describe(train::SettingsOf(plan, std::move(settings), options,
                                    length.steps, session->target()),
-                 source.WeightsFacts());
+                 source.WeightsFacts(), source.FilesOfWeights());
   train::Reporter reporter(plan, length, observer);
   train::Progress progress = train::NoProgress(train::MetricsOf(plan).size());
   // The log last: an old one is emptied by a run that can start only.
