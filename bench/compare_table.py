@@ -8,31 +8,32 @@ import re
 import statistics
 
 
-def step_seconds(log, batch):
+def step_seconds(log, batch, unit):
     """Durations of the steps in a training log.
 
     A step line has the speed since its epoch began, so the time since then is
-    images / speed, and a step is the difference to the line before.
+    units / speed, and a step is the difference to the line before.
     """
-    seconds, epoch, elapsed, images = [], None, 0.0, 0
+    seconds, epoch, elapsed, units = [], None, 0.0, 0
     for line in log.read_text().splitlines():
         event = json.loads(line)
         if event["event"] != "step":
             continue
         if event["epoch"] != epoch:
-            epoch, elapsed, images = event["epoch"], 0.0, 0
-        images += batch
-        now = images / event["images_per_second"]
+            epoch, elapsed, units = event["epoch"], 0.0, 0
+        units += batch
+        now = units / event[f"{unit}_per_second"]
         seconds.append(now - elapsed)
         elapsed = now
     return seconds
 
 
-def read_run(path, batch, warmup):
+def read_run(path, batch, warmup, unit):
     """Speed and memory of one run."""
     summary = json.loads(path.read_text())
     if path.name.startswith("thimble"):
-        seconds = step_seconds(path.with_suffix(".jsonl"), batch)[warmup:]
+        seconds = step_seconds(path.with_suffix(".jsonl"), batch,
+                               unit)[warmup:]
         per_step = statistics.median(seconds)
     else:
         per_step = summary["seconds_per_step"]
@@ -43,7 +44,7 @@ def read_run(path, batch, warmup):
             "torch": summary.get("torch"), "setting": summary.get("setting")}
 
 
-def read_runs(folder, batch, warmup):
+def read_runs(folder, batch, warmup, unit):
     """{threads: {"thimble": [one dict per round], a setting of PyTorch: ...}}"""
     runs = {}
     for path in folder.glob("*.json"):
@@ -53,7 +54,7 @@ def read_runs(folder, batch, warmup):
         side, threads, number, setting = name.groups()
         sides = runs.setdefault(int(threads), {})
         rounds = sides.setdefault(setting or side, {})
-        rounds[int(number)] = read_run(path, batch, warmup)
+        rounds[int(number)] = read_run(path, batch, warmup, unit)
     return {threads: {side: [rounds[i] for i in sorted(rounds)]
                       for side, rounds in sides.items()}
             for threads, sides in runs.items()}
@@ -87,9 +88,9 @@ def ratio(ours, theirs):
     return "-" if not ours or not theirs else f"{ours / theirs:.3f}"
 
 
-def print_table(runs, batch, precision):
+def print_table(runs, batch, model, unit):
     row = "{:>7}  {:<18} {:>9} {:>9}  {:>16}".format
-    print(f"wrn-28-2, dense, batch {batch}, ours in {precision}; medians of",
+    print(f"{model}; {batch} {unit} per step; medians of",
           len(next(iter(runs.values()))["thimble"]), "round(s); MB are 10^6")
     print(row("threads", "", "Thimble", "PyTorch", "Thimble/PyTorch"))
     for threads, sides in sorted(runs.items()):
@@ -99,7 +100,7 @@ def print_table(runs, batch, precision):
         base = median(ours, "base"), median(theirs, "base")
         # Per round, so that what slows the machine for a while cancels.
         rounds = [a["speed"] / b["speed"] for a, b in zip(ours, theirs)]
-        print(row(threads, "images/s", *map(text, speeds), ratio(*speeds)))
+        print(row(threads, f"{unit}/s", *map(text, speeds), ratio(*speeds)))
         print(row("", "RSS over base, MB", text(over[0], 1e6),
                   text(over[1], 1e6), ratio(*over)))
         print(row("", "base, MB", text(base[0], 1e6), text(base[1], 1e6), "-"))
@@ -109,10 +110,11 @@ def print_table(runs, batch, precision):
                   f"{min(rounds):.3f} .. {max(rounds):.3f}"))
 
 
-def print_peer(runs, folder):
+def print_peer(runs, folder, unit):
     """Each setting that was tried, and what the fastest one was."""
     row = "{:>7}  {:<34} {:>9} {:>18}".format
-    print(row("threads", "settings of PyTorch", "images/s", "RSS over base, MB"))
+    print(row("threads", "settings of PyTorch", f"{unit}/s",
+              "RSS over base, MB"))
     for threads, sides in sorted(runs.items()):
         tried = json.loads((folder / f"settings-{threads}.json").read_text())
         for name, speed in tried.items():
@@ -137,18 +139,19 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--warmup-steps", type=int, required=True)
-    parser.add_argument("--precision", required=True)
+    parser.add_argument("--model", required=True, help="ours, in words")
+    parser.add_argument("--unit", default="images", help="of the batch")
     args = parser.parse_args()
 
-    runs = read_runs(args.folder, args.batch, args.warmup_steps)
-    print_table(runs, args.batch, args.precision)
+    runs = read_runs(args.folder, args.batch, args.warmup_steps, args.unit)
+    print_table(runs, args.batch, args.model, args.unit)
     print()
-    print_peer(runs, args.folder)
+    print_peer(runs, args.folder, args.unit)
     print("CPU:", cpu(pathlib.Path("/proc/cpuinfo").read_text()))
     print()
     for threads, sides in sorted(runs.items()):
         speeds = [median(sides[s], "speed") for s in ("thimble", fastest(sides))]
-        print(f"images/s, Thimble / PyTorch, {threads} thread(s):",
+        print(f"{args.unit}/s, Thimble / PyTorch, {threads} thread(s):",
               ratio(*speeds))
 
 

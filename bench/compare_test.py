@@ -62,7 +62,7 @@ class Table(unittest.TestCase):
         (self.folder / "settings-2.json").write_text(json.dumps(
             {"f32+channels_last": 100, "bf16+channels_last": 200,
              "f32+contiguous": 41.5, "f32+contiguous+compiled": "no g++"}))
-        self.runs = compare_table.read_runs(self.folder, 100, 1)
+        self.runs = compare_table.read_runs(self.folder, 100, 1, "images")
 
     def test_the_best_median_is_compared_with_whatever_its_precision(self):
         self.assertEqual(compare_table.fastest(self.runs[2]),
@@ -75,9 +75,10 @@ class Table(unittest.TestCase):
     def test_it_prints_both_memories_and_each_setting(self):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            compare_table.print_table(self.runs, 100, "bf16")
-            compare_table.print_peer(self.runs, self.folder)
-        for line in (r"batch 100, ours in bf16; medians of 3 round",
+            compare_table.print_table(self.runs, 100, "wrn-28-2 in bf16",
+                                      "images")
+            compare_table.print_peer(self.runs, self.folder, "images")
+        for line in (r"wrn-28-2 in bf16; 100 images per step; medians of 3 round",
                      r"2  images/s +300\.0 +200\.0 +1\.500",
                      r"RSS over base, MB +21\.0 +60\.0 +0\.350",
                      r"base, MB +3\.0 +500\.0",

@@ -3,9 +3,9 @@
 """Which of PyTorch's settings can be the fastest here, for bench/compare-pytorch.
 
 A setting is a name such as bf16+channels_last+compiled. Each is tried for a few
-steps by bench/torch_wrn.py, in a process of its own; those that come close to
+steps by a script such as bench/torch_wrn.py, in a process of its own; those that come close to
 the fastest are printed, one per line, to be measured properly. Options that are
-not listed below go to torch_wrn.py.
+not listed below go to it.
 """
 import argparse
 import itertools
@@ -51,9 +51,9 @@ def close_to_best(seconds, share):
                   key=known.get)
 
 
-def probe(name, options, stop_above):
+def probe(script, name, options, stop_above):
     """Seconds per step, or None where the setting does not work here, and why."""
-    command = [sys.executable, str(FOLDER / "torch_wrn.py"), "--setting", name,
+    command = [sys.executable, str(script), "--setting", name,
                *options]
     if stop_above is not None:
         command += ["--stop-above", str(stop_above)]
@@ -78,8 +78,11 @@ def main():
                         help="of the fastest's speed, that a setting must "
                         "reach to be kept (default 0.7)")
     parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--script", type=pathlib.Path,
+                        default=FOLDER / "torch_wrn.py")
+    parser.add_argument("--unit", default="images", help="of the batch")
     parser.add_argument("--out", type=pathlib.Path, required=True,
-                        help="where to write {name: images/s or a message}")
+                        help="where to write {name: speed or a message}")
     args, options = parser.parse_known_args()
     options += ["--batch", str(args.batch)]
     seconds, found = {}, {}
@@ -90,11 +93,11 @@ def main():
             parser.error(str(error))
         best = min((s for s in seconds.values() if s is not None), default=None)
         # A hopeless one is ended early, one that is merely slow is not.
-        seconds[name], why = probe(name, options,
+        seconds[name], why = probe(args.script, name, options,
                                    best and 2 * best / args.share)
         found[name] = why if seconds[name] is None else (
             args.batch / seconds[name])
-        print(f"   {name:<34}", why or f"{found[name]:.1f} images/s",
+        print(f"   {name:<34}", why or f"{found[name]:.1f} {args.unit}/s",
               file=sys.stderr)
     args.out.write_text(json.dumps(found) + "\n")
     kept = close_to_best(seconds, args.share)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -41,9 +43,8 @@ std::vector<std::string> SplitAtCommas(const std::string& text) {
 std::string CheckAllowed(const std::string& text) {
   if (text.empty()) return CheckNotEmpty(text);
   for (const std::string& word : SplitAtCommas(text)) {
-    if (word == "sparse") return "'sparse' is not available yet";
     if (word != "exact" && word != "microbatch" && word != "f16" &&
-        word != "bf16") {
+        word != "bf16" && word != "sparse") {
       return "'" + word +
              "' is none of exact, microbatch, f16, bf16, sparse; separate "
              "them by commas";
@@ -60,14 +61,16 @@ void AddAllowFlags(CLI::App& app, PlanFlags& flags) {
              flags.allow_microbatch |= word == "microbatch";
              flags.allow_f16 |= word == "f16";
              flags.allow_bf16 |= word == "bf16";
+             flags.allow_sparse |= word == "sparse";
            }
          },
          "What --budget may change, separated by commas: exact (default, "
          "always part of it), what to compute again, which costs time only; "
          "microbatch, where that is not enough, the largest --microbatch that "
          "fits; f16 and bf16, where even that is not enough, this "
-         "--precision, or of both the one whose step costs less; sparse is "
-         "not available yet. What is given as an option of its own is not "
+         "--precision, or of both the one whose step costs less; sparse, "
+         "where nothing else is enough, the largest --nonzero of 0.5, 0.3, 0.2 "
+         "and 0.1 that fits. What is given as an option of its own is not "
          "changed")
       ->type_name("LIST")
       ->check(CheckAllowed);
@@ -164,10 +167,12 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
       ->required()
       ->check(CheckNotEmpty);
   AddWhole(app, "--batch", flags.batch, kImages,
-           "Images per step (default 100)");
+           "Images per step (default 100); for models of text the tokens, of "
+           "the longer side and as if all sentences were as long as the "
+           "longest (default 4000)");
   AddWhole(app, "--microbatch", flags.microbatch, kImages,
-           "Images at a time, a divisor of --batch (default: all). A step "
-           "sums the gradients of its microbatches and updates once, so "
+           "Images or tokens at a time, a divisor of --batch (default: all). A "
+           "step sums the gradients of its microbatches and updates once, so "
            "less takes less memory; batch norms see one microbatch");
   AddWhole(app, "--ghost-batch", flags.ghost_batch, kImages,
            "Batch norms see groups of this many images, as with "
@@ -176,7 +181,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
   AddDecimal(app, "--dropout", flags.dropout, kShare,
              "Drops this share of values by chance in training, in [0, 1): "
              "before the last layer of mlp and cnn, between the "
-             "convolutions of each block of wrn-D-K (default 0)");
+             "convolutions of each block of wrn-D-K, behind each part of "
+             "dynamicconv-... (default 0; 0.3 for dynamicconv-...)");
   AddPrecisionFlags(app, flags);
   AddSparseFlags(app, flags);
   AddThreadsFlag(app, flags.threads);
@@ -212,10 +218,12 @@ void AddDataFlags(CLI::App& app, DataFlags& flags, bool required) {
     names += (names.empty() ? "" : ", ") + std::string(d.name);
   }
   CLI::Option* data =
-      app.add_option("--data", flags.data,
-                     "A data set's name (" + names +
-                         "), or a folder with MNIST-like IDX files or the six "
-                         ".bin files of CIFAR-10")
+      app.add_option(
+             "--data", flags.data,
+             "A data set's name (" + names +
+                 "), or a folder with MNIST-like IDX files, the six .bin "
+                 "files of CIFAR-10, or, for models of text, what "
+                 "`thimble data prepare` has written")
           ->required(required)
           ->check(CheckNotEmpty);
   app.add_option("--data-dir", flags.data_dir,
@@ -234,6 +242,10 @@ int ThreadsOrDefault(int threads) {
   return threads > 0 ? threads : std::min(UsableCpus(), 256);
 }
 
+bool IsPreparedText(const std::string& data) {
+  return access((data + "/train.tokens").c_str(), F_OK) == 0;
+}
+
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
   auto data =
       OpenDataset(flags.data, {.data_dir = flags.data_dir, .cache_dir = {}});
@@ -244,21 +256,49 @@ Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
   return HoldOut(*std::move(data), flags.validation);
 }
 
-Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data) {
+Result<TrainingData> OpenTrainingData(const std::string& model,
+                                      const DataFlags& flags) {
+  TrainingData data;
+  if (flags.data.empty()) return data;
+  if (!PresetOf(model).is_of_text) {
+    auto images = OpenData(flags);
+    if (!images.ok()) return images.status();
+    data.images = *std::move(images);
+    return data;
+  }
+  const char* refused = !flags.data_dir.empty() ? "--data-dir"
+                        : flags.validation > 0  ? "--validation"
+                                                : nullptr;
+  if (refused != nullptr) {
+    return Status::Usage(std::string(refused) + ": is for images, and " +
+                         model + " reads text; leave it out");
+  }
+  auto text = TextData::Open(flags.data);
+  if (!text.ok()) return text.status();
+  data.text = *std::move(text);
+  return data;
+}
+
+Result<Model> MakeModel(const PlanFlags& flags, const TrainingData& data) {
   ModelOptions options;
   options.batch = flags.batch;
   options.dropout = flags.dropout;
   const TrainingPreset preset = PresetOf(flags.model);
   options.images = preset.images;
   options.classes = preset.classes;
-  if (data != nullptr) {
-    const ImageSpec& spec = data->spec();
+  if (data.images != nullptr) {
+    const Dataset& images = *data.images;
+    const ImageSpec& spec = images.spec();
     options.images = {spec.channels,
                       spec.height,
                       spec.width,
-                      {data->mean().begin(), data->mean().end()},
-                      {data->stddev().begin(), data->stddev().end()}};
+                      {images.mean().begin(), images.mean().end()},
+                      {images.stddev().begin(), images.stddev().end()}};
     options.classes = spec.classes;
+  }
+  if (data.text != nullptr) {
+    options.source_vocabulary = data.text->vocabulary(TextSide::kSource);
+    options.target_vocabulary = data.text->vocabulary(TextSide::kTarget);
   }
   auto model = BuildModel(flags.model, options);
   if (model.ok() && flags.two_pass && !HasFusedConvolutions(*model)) {
@@ -276,6 +316,7 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   options.optimizer = MakeOptimizer(flags, options.precision);
   options.allow_precision = AllowedPrecisions(flags);
   options.sparse = flags.sparse;
+  if (MayBecomeSparse(flags)) options.allow_nonzero = {0.5, 0.3, 0.2, 0.1};
   options.target_class = flags.target_class.empty()
                              ? TargetClassOf(TargetInUse())
                              : *ParseTargetClass(flags.target_class);

@@ -14,36 +14,41 @@
 #include "thimble/number.h"
 #include "thimble/plan.h"
 #include "thimble/status.h"
+#include "thimble/text_data.h"
+#include "thimble/translate.h"
 
 namespace thimble::cli {
 
 struct PlanFlags {
   std::string model;
-  int64_t batch = 100;
-  int64_t microbatch = 0;   // 0: the batch
-  int64_t ghost_batch = 0;  // 0: none
-  double dropout = 0;
-  std::string precision;  // empty: f32, or what the budget may choose
+  int64_t batch = 0;              // 0: the model's own, once all is parsed
+  int64_t microbatch = 0;         // 0: the batch
+  int64_t ghost_batch = 0;        // 0: none
+  std::optional<double> dropout;  // unset: the model's own
+  std::string precision;          // empty: f32, or what the budget may choose
   // Empty: as `precision` says.
   std::string parameters, gradients, activations, state;
   SparseWeights sparse;
+  bool is_nonzero_given = false;
   std::string rounding;  // empty: stochastic for bf16 weights, else nearest
   int threads = 0;       // 0: one per CPU
   std::string budget;
   std::string recompute;  // empty: auto with a budget, else none
   bool two_pass = false;
   bool allow_microbatch = false;
-  bool allow_f16 = false, allow_bf16 = false;
+  bool allow_f16 = false, allow_bf16 = false, allow_sparse = false;
   std::string target_class;    // empty: that of this machine's kernels
   int64_t min_microbatch = 0;  // 0: the model's own
   bool inplace = true;
   bool sharing = true;
   bool fuse = true;
-  std::string optimizer = "sgd";
-  SgdOptions sgd{.momentum = 0.9f, .weight_decay = 5e-4f};
+  std::string optimizer;  // empty: the model's own, once all is parsed
+  std::optional<double> weight_decay;  // the same
+  SgdOptions sgd{.momentum = 0.9f};
   // Unset: yes, where there is momentum and a gradient to make it from.
   std::optional<bool> nesterov;
-  AdamOptions adam{.weight_decay = 5e-4};
+  AdamOptions adam;
+  std::optional<double> beta2;  // the model's own, as above
 };
 
 struct DataFlags {
@@ -96,14 +101,14 @@ CLI::Option* AddWhole(CLI::App& app, const char* name, T& value,
       });
 }
 
-// The same for float and double.
-template <typename T>
-CLI::Option* AddDecimal(CLI::App& app, const char* name, T& value,
-                        const DecimalLimits& limits, const std::string& what) {
+// The same for float and double. `set` gets the number.
+template <typename T, typename F>
+CLI::Option* AddDecimalFor(CLI::App& app, const char* name, const F& set,
+                           const DecimalLimits& limits,
+                           const std::string& what) {
   return app
       .add_option_function<std::string>(
-          name,
-          [&value](const std::string& text) { value = *ParseDecimal<T>(text); },
+          name, [set](const std::string& text) { set(*ParseDecimal<T>(text)); },
           what)
       ->type_name("FLOAT")
       ->check([limits](const std::string& text) {
@@ -114,6 +119,19 @@ CLI::Option* AddDecimal(CLI::App& app, const char* name, T& value,
                    : "'" + text + "' is no number " + limits.text;
       });
 }
+template <typename T>
+CLI::Option* AddDecimal(CLI::App& app, const char* name, T& value,
+                        const DecimalLimits& limits, const std::string& what) {
+  return AddDecimalFor<T>(
+      app, name, [&value](T number) { value = number; }, limits, what);
+}
+template <typename T>
+CLI::Option* AddDecimal(CLI::App& app, const char* name,
+                        std::optional<T>& value, const DecimalLimits& limits,
+                        const std::string& what) {
+  return AddDecimalFor<T>(
+      app, name, [&value](T number) { value = number; }, limits, what);
+}
 
 void AddPlanFlags(CLI::App& app, PlanFlags& flags);
 void AddThreadsFlag(CLI::App& app, int& threads);
@@ -121,12 +139,27 @@ void AddBudgetFlag(CLI::App& app, std::string& budget);
 void AddDataFlags(CLI::App& app, DataFlags& flags, bool required);
 void AddValidationFlag(CLI::App& app, DataFlags& flags);
 
+// How translations are searched; `beam` says the default of --beam.
+void AddSearchFlags(CLI::App& app, TranslateOptions& options,
+                    const std::string& beam);
+
 int ThreadsOrDefault(int threads);
+
+// Whether `data` is a folder that `data prepare` has written.
+bool IsPreparedText(const std::string& data);
 
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags);
 
-// For the data set's images, or those that the model is meant for without one.
-Result<Model> MakeModel(const PlanFlags& flags, const Dataset* data);
+// What --data names: one of both, or neither where it is not given.
+struct TrainingData {
+  std::unique_ptr<Dataset> images;
+  std::unique_ptr<TextData> text;  // for models of text
+};
+Result<TrainingData> OpenTrainingData(const std::string& model,
+                                      const DataFlags& flags);
+
+// For what the data has, or what the model is meant for without any.
+Result<Model> MakeModel(const PlanFlags& flags, const TrainingData& data);
 
 PlanOptions MakePlanOptions(const PlanFlags& flags,
                             std::optional<uint64_t> budget);

@@ -43,13 +43,9 @@ void PrintPlan(PlanSearch& search, std::optional<uint64_t> budget, bool json) {
 int Run(const PlanCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
-  std::unique_ptr<Dataset> data;
-  if (!flags.data.data.empty()) {
-    auto opened = OpenData(flags.data);
-    if (!opened.ok()) return Report(opened.status());
-    data = *std::move(opened);
-  }
-  auto model = MakeModel(flags.plan, data.get());
+  auto data = OpenTrainingData(flags.plan.model, flags.data);
+  if (!data.ok()) return Report(data.status());
+  auto model = MakeModel(flags.plan, *data);
   if (!model.ok()) return Report(model.status());
   auto search =
       PlanSearch::Create(*model, MakePlanOptions(flags.plan, *budget));

@@ -93,9 +93,11 @@ void Progress::OnEpoch(const EpochEvent& event) {
     const std::string name = event.metrics.size() == 1 && metric.is_share
                                  ? " "
                                  : " " + Printable(metric.name) + " ";
-    line += "  train" + name + MetricText(metric.train, metric.is_share);
+    line += "  train" + name +
+            MetricText(metric.name, metric.train, metric.is_share);
     if (std::isnan(metric.test)) continue;
-    line += "  test" + name + MetricText(metric.test, metric.is_share);
+    line +=
+        "  test" + name + MetricText(metric.name, metric.test, metric.is_share);
   }
   if (std::isfinite(event.per_second)) {
     line += Format("  %.0f ", event.per_second) + Printable(event.axis) + "/s";
@@ -106,7 +108,7 @@ void Progress::OnEpoch(const EpochEvent& event) {
   if (event.metrics.empty()) return;
   const EpochMetric& first = event.metrics[0];
   best_is_share_ = first.is_share;
-  if (!(best_ >= first.test)) best_ = first.test;
+  if (IsBetter(first.is_share, first.test, best_)) best_ = first.test;
 }
 
 void Progress::Close() {

@@ -65,7 +65,7 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
   };
   for (const TestMetric& metric : summary.metrics) {
     rows.emplace_back("best test " + Printable(metric.name),
-                      MetricText(metric.best, metric.is_share));
+                      MetricText(metric.name, metric.best, metric.is_share));
   }
   rows.emplace_back(Printable(summary.axis) + "/s", Rate(summary.per_second));
   rows.emplace_back("steps", std::to_string(summary.steps));
@@ -99,6 +99,17 @@ void PrintTable(const Plan& plan, const TrainSummary& summary) {
   }
 }
 
+// What has no meaning for models of text.
+Status CheckForText(const TrainCommandFlags& flags) {
+  if (!PresetOf(flags.plan.model).is_of_text) return Status::Ok();
+  const char* refused = !flags.augment.empty()   ? "--augment"
+                        : flags.images.keep_last ? "--keep-last"
+                                                 : nullptr;
+  if (refused == nullptr) return Status::Ok();
+  return Status::Usage(std::string(refused) + ": is for images, and " +
+                       flags.plan.model + " reads text; leave it out");
+}
+
 int Run(const TrainCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
@@ -113,12 +124,18 @@ int Run(const TrainCommandFlags& flags) {
   if (const Status status = CheckTrainOptions(options); !status.ok()) {
     return Report(status);
   }
-  auto data = OpenData(flags.data);
+  if (const Status status = CheckForText(flags); !status.ok()) {
+    return Report(status);
+  }
+  auto data = OpenTrainingData(flags.plan.model, flags.data);
   if (!data.ok()) return Report(data.status());
-  auto model = MakeModel(flags.plan, data->get());
+  auto model = MakeModel(flags.plan, *data);
   if (!model.ok()) return Report(model.status());
-  const Status batches = CheckImageBatches(**data, images, flags.plan.batch);
-  if (!batches.ok()) return Report(batches);
+  if (data->images != nullptr) {
+    const Status batches =
+        CheckImageBatches(*data->images, images, flags.plan.batch);
+    if (!batches.ok()) return Report(batches);
+  }
   auto search =
       PlanSearch::Create(*model, MakePlanOptions(flags.plan, *budget));
   if (!search.ok()) return Report(search.status());
@@ -137,7 +154,11 @@ int Run(const TrainCommandFlags& flags) {
   }
   const int fd = flags.json ? STDERR_FILENO : STDOUT_FILENO;
   Progress progress(fd, isatty(fd) != 0, plan.arena_bytes());
-  auto summary = Train(plan, **data, options, &progress, images);
+  const std::unique_ptr<BatchSource> source =
+      data->text != nullptr
+          ? MakeTextBatches(*data->text, {.max_tokens = flags.plan.batch})
+          : MakeImageBatches(*data->images, images);
+  auto summary = Train(plan, *source, options, &progress);
   progress.Close();
   if (!summary.ok()) return Report(summary.status());
   if (flags.json) {
@@ -199,6 +220,9 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   command.add_flag("--overwrite", train.overwrite,
                    "Start anew where --out holds a run already, and replace "
                    "it; without this and --resume it is refused");
+  AddWhole(command, "--keep-epochs", train.keep_epochs, kCount,
+           "Keep the weights of the last N epochs in --out, for --average "
+           "(default 0)");
   command.add_option("--log", train.log_path, "File for JSON lines")
       ->check(CheckNotEmpty);
   command.add_flag("--poison", train.poison,

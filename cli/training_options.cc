@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "sparse_options.h"
+#include "thimble/model.h"
 
 namespace thimble::cli {
 namespace {
@@ -49,6 +50,16 @@ void CheckChoices(const CLI::App& app, const PlanFlags& flags) {
 
 bool IsHalf(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+void FillFromPreset(PlanFlags& flags) {
+  const TrainingPreset preset = PresetOf(flags.model);
+  if (flags.batch == 0) flags.batch = preset.batch;
+  if (flags.optimizer.empty()) flags.optimizer = preset.optimizer;
+  flags.sgd.weight_decay =
+      static_cast<float>(flags.weight_decay.value_or(preset.weight_decay));
+  flags.adam.weight_decay = flags.weight_decay.value_or(preset.weight_decay);
+  flags.adam.beta2 = flags.beta2.value_or(preset.beta2);
 }
 
 // What would have no effect is a mistake.
@@ -161,14 +172,16 @@ void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
 
 void AddOptimizerFlags(CLI::App& app, PlanFlags& flags) {
   app.add_option("--optimizer", flags.optimizer,
-                 "sgd (default), adam, or adamw, whose weight decay is not "
-                 "part of the gradient")
+                 "sgd, adam, or adamw, whose weight decay is not part of the "
+                 "gradient (default: the model's own, sgd for images and adamw "
+                 "for text)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
   AddDecimal(app, "--momentum", flags.sgd.momentum, kShare,
              "SGD's momentum, in [0, 1); 0 stores none (default 0.9)");
-  AddDecimal(app, "--weight-decay", flags.sgd.weight_decay, kNotNegative,
-             "L2 penalty on all parameters (default 5e-4)");
+  AddDecimal(app, "--weight-decay", flags.weight_decay, kNotNegative,
+             "L2 penalty on all parameters (default: the model's own, 5e-4 for "
+             "images and 1e-4 for text)");
   CLI::Option* plain = app.add_flag_callback(
       "--no-nesterov", [&flags] { flags.nesterov = false; },
       "Plain momentum instead of Nesterov's form of SGD's step");
@@ -179,9 +192,12 @@ void AddOptimizerFlags(CLI::App& app, PlanFlags& flags) {
   nesterov->excludes(plain);
   AddDecimal(app, "--beta1", flags.adam.beta1, kShare,
              "How much of Adam's first moment stays, in [0, 1) (default 0.9)");
-  AddDecimal(app, "--beta2", flags.adam.beta2, kShare,
-             "Of its second moment (default 0.999)");
-  app.parse_complete_callback([&app, &flags] { CheckEffects(app, flags); });
+  AddDecimal(app, "--beta2", flags.beta2, kShare,
+             "Of its second moment (default 0.999; 0.98 for models of text)");
+  app.parse_complete_callback([&app, &flags] {
+    FillFromPreset(flags);
+    CheckEffects(app, flags);
+  });
 }
 
 std::shared_ptr<const Optimizer> MakeOptimizer(const PlanFlags& flags,
@@ -198,7 +214,6 @@ std::shared_ptr<const Optimizer> MakeOptimizer(const PlanFlags& flags,
   }
   if (flags.optimizer != "sgd") {
     AdamOptions adam = flags.adam;
-    adam.weight_decay = static_cast<double>(flags.sgd.weight_decay);
     adam.decoupled = flags.optimizer == "adamw";
     adam.rounding = rounding;
     adam.state = state;

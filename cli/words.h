@@ -26,7 +26,7 @@ std::string TradeOffLines(const Plan& plan,
                           std::span<const TradeOff> trade_offs);
 
 // "91.10%" or "3.1416"; "not measured" where there is no number.
-std::string MetricText(double value, bool is_share);
+std::string MetricText(std::string_view name, double value, bool is_share);
 
 // `message` with options in place of fields and commands in place of functions:
 // "leave out PlanOptions::ghost_batch" is "leave out --ghost-batch". For every

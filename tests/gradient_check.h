@@ -138,6 +138,8 @@ inline ExactPoint FindPoint(const Model& model, int64_t count, uint64_t seed,
     ExactPoint point;
     point.parameters = RandomParameters(model, seed + attempt);
     point.batch = RandomBatch(model, count, seed + attempt);
+    // So that no sentence goes on in another part.
+    point.batch.sentence = std::min(point.batch.sentence, rows);
     bool found = true;
     for (int64_t first = 0; found && first < count; first += rows) {
       ExactPoint part;

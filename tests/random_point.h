@@ -93,6 +93,7 @@ inline Batch RowsOf(const Batch& batch, int64_t first, int64_t count) {
   Batch rows;
   rows.count = std::min(count, batch.count - first);
   rows.first = batch.first + first;
+  rows.sentence = batch.sentence;
   const auto image = batch.images.begin() + first * pixels;
   rows.images.assign(image, image + rows.count * pixels);
   const auto label = batch.labels.begin() + first;

@@ -10,16 +10,22 @@
 #include <vector>
 
 #include "ops/add.h"
+#include "ops/attention.h"
 #include "ops/batch_norm.h"
 #include "ops/bias.h"
 #include "ops/commit.h"
 #include "ops/conv2d.h"
+#include "ops/dynamic_conv.h"
+#include "ops/embedding.h"
 #include "ops/image_slice.h"
+#include "ops/last_rows.h"
+#include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/lstm_cell.h"
 #include "ops/lstm_gates.h"
 #include "ops/normalize.h"
 #include "ops/pool.h"
+#include "ops/projected_loss.h"
 #include "ops/relu.h"
 #include "ops/reshape.h"
 #include "ops/shortcut.h"
@@ -43,6 +49,8 @@ struct BadOp {
 std::vector<BadOp> BadOps() {
   const ops::Window wide{.kernel = 5, .stride = 1, .padding = 0};
   const ValueSpec per_channel = F32({3});
+  const ValueSpec ends = {{2}, DType::kI32};
+  const ValueSpec labels = {{5}, DType::kI32, kBatchAxis};
   return {
       {std::make_shared<ops::Normalize>(std::vector<float>{1, 1},
                                         std::vector<float>{0, 0}),
@@ -107,6 +115,25 @@ std::vector<BadOp> BadOps() {
       {std::make_shared<ops::SoftmaxCrossEntropy>(),
        {F32({4, 10}), {{5}, DType::kI32, kBatchAxis}},
        {"softmax-cross-entropy", "[4, 10]", "[5]"}},
+      {std::make_shared<ops::Embedding>(1.0f, false),
+       {labels, F32({7})},
+       {"embedding", "[5]", "[7]"}},
+      {std::make_shared<ops::LayerNorm>(1e-5f),
+       {F32({5, 4}), F32({3}), F32({4})},
+       {"layer-norm", "[5, 4]", "[3]"}},
+      {std::make_shared<ops::DynamicConv>(
+           ops::DynamicConvSettings{.heads = 2, .kernel = 3}),
+       {F32({5, 4}), F32({5, 7}), ends},
+       {"dynamic-conv", "[5, 4]", "[5, 7]"}},
+      {std::make_shared<ops::Attention>(ops::AttentionSettings{.heads = 2}),
+       {F32({5, 4}), F32({6, 4}), F32({7, 4}), ends, ends},
+       {"attention", "[6, 4]", "[7, 4]"}},
+      {std::make_shared<ops::LastRows>(),
+       {F32({5, 4, 2}), ends},
+       {"last-rows", "[5, 4, 2]", "[2]"}},
+      {std::make_shared<ops::ProjectedCrossEntropy>(0.1),
+       {F32({5, 4}), F32({9, 3}), labels},
+       {"projected-cross-entropy", "[5, 4]", "[9, 3]"}},
       {std::make_shared<optim::SgdUpdate>(SgdOptions{}),
        {F32({4}), F32({5})},
        {"sgd-update", "[4]", "[5]"}},

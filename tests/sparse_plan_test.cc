@@ -169,6 +169,38 @@ TEST(SparsePlan, WeightsAreChosenByName) {
   EXPECT_TRUE(values.contains("sparse.velocity"));
 }
 
+// All of the paper's set: what has two dimensions but the taps of its dynamic
+// convolutions.
+TEST(SparsePlan, AModelSaysWhichWeightsWhereNobodyElseDoes) {
+  const Model model = ModelOf("dynamicconv-iwslt", 250);
+  // The networks that are planned are copies: of another batch, of fused ops.
+  for (const int64_t microbatch : {0, 50}) {
+    const auto plan = MakePlan(model, {.precision = Precision::All(DType::kF16),
+                                       .sparse = {.nonzero = 0.3},
+                                       .microbatch = microbatch,
+                                       .fuse = microbatch == 0});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const SparsePool& pool = *plan->sparse();
+    int64_t values = 0;
+    for (const uint32_t m : pool.members) {
+      const Value& weight =
+          plan->graph().value(plan->parameters()[m].parameter);
+      EXPECT_EQ(weight.name.find("taps"), std::string::npos) << weight.name;
+      values += weight.spec.shape.elements();
+    }
+    EXPECT_EQ(values, 38'060'032);
+    // Three embeddings, four matrices in each encoder's layer, eight in each
+    // decoder's.
+    EXPECT_EQ(pool.members.size(), 3u + 7u * 4u + 6u * 8u);
+    EXPECT_NEAR(static_cast<double>(pool.layout.kept()),
+                0.3 * static_cast<double>(values), 79);
+  }
+  const auto named = MakePlan(
+      model, {.sparse = {.nonzero = 0.3, .weights = {"*.taps.weight"}}});
+  ASSERT_TRUE(named.ok()) << named.status().message();
+  EXPECT_EQ(named->sparse()->members.size(), 7u + 6u);
+}
+
 TEST(SparsePlan, WhatCannotBeIsRefusedWithAWord) {
   const auto refused = [](const Model& model, const SparseWeights& sparse) {
     const auto plan = MakePlan(model, {.sparse = sparse});

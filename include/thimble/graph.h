@@ -165,9 +165,8 @@ struct Model {
   // The same for models of the same layers, whatever their batch; empty where
   // the graph was made by hand.
   std::string fingerprint = {};
-  // Names of the weights that are sparse where it is said how many of a
-  // weight's values are kept but not of which (SparseWeights::weights); empty:
-  // as there.
+  // The weights that are sparse where SparseWeights::weights names none, in its
+  // form. Empty: as it says.
   std::vector<std::string> sparse_weights = {};
 
   // Along the first axis.

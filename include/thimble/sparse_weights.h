@@ -21,8 +21,9 @@ struct SparseWeights {
   WeightBlock block;
   // Unset: the one that takes fewer bytes.
   std::optional<IndexCodec> index;
-  // Names of weights, in which * stands for any text. Empty: all values with
-  // at least two dimensions but the network's first and last one.
+  // Names of weights, in which * stands for any text. Empty: those that the
+  // model names (Model::sparse_weights), or all values with at least two
+  // dimensions but the network's first and last one.
   std::vector<std::string> weights;
 
   bool is_dense() const { return nonzero == 1.0; }

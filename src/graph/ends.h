@@ -13,7 +13,7 @@ Ends MapEnds(Ends ends, const Now& now) {
   for (std::vector<End>* list : {&ends.feeds, &ends.outputs, &ends.metrics}) {
     for (End& end : *list) end.value = now(end.value);
   }
-  ends.loss = now(ends.loss);
+  if (ends.loss.valid()) ends.loss = now(ends.loss);
   return ends;
 }
 

@@ -30,7 +30,8 @@ constexpr ModelName kModels[] = {
      "LSTM that reads each image in STEPS equal parts: lstm-1-128-28 reads "
      "28x28 images row by row, lstm-1-128-784 pixel by pixel"},
     {"dynamicconv-iwslt",
-     "translation model of 7 and 6 layers of dynamic convolutions, 512 features"},
+     "translation model of 7 and 6 layers of dynamic convolutions, 512 "
+     "features"},
     {"dynamicconv-D-FFN-ENC-DEC",
      "the same with D features, FFN in its feed-forward layers, and ENC and "
      "DEC layers, e.g. dynamicconv-256-512-4-2"},
@@ -59,7 +60,8 @@ Result<Model> BuildByName(const std::string& name,
   if (wrn.has_value()) return models::BuildWrn(name, *wrn, options);
   TH_ASSIGN_OR_RETURN(const auto resnet, models::ParseResnetName(name));
   TH_ASSIGN_OR_RETURN(const auto lstm, models::ParseLstmName(name));
-  if ((resnet.has_value() || lstm.has_value()) && options.dropout.value_or(0) != 0) {
+  if ((resnet.has_value() || lstm.has_value()) &&
+      options.dropout.value_or(0) != 0) {
     return Status::Usage(fmt::format(
         "'{}' has no place for a dropout; mlp, cnn, wrn-D-K and dynamicconv-… "
         "have",
@@ -107,6 +109,22 @@ Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
     model.build_options.erase(kTarget);
   }
   return model;
+}
+
+Result<Model> BuildTranslator(const std::string& name,
+                              const ModelOptions& options,
+                              const TranslatorRoom& room) {
+  TH_ASSIGN_OR_RETURN(const auto shape, models::ParseDynamicConvName(name));
+  if (!shape.has_value()) {
+    return Status::Usage(fmt::format(
+        "'{}' does not translate; models that do are dynamicconv-iwslt and "
+        "dynamicconv-D-FFN-ENC-DEC",
+        name));
+  }
+  ModelOptions set = options;
+  set.batch = room.target_tokens;
+  set.dropout = 0;
+  return models::BuildDynamicConvTranslator(name, *shape, set, room);
 }
 
 TrainingPreset PresetOf(const std::string& name) {

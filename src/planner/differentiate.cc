@@ -109,7 +109,7 @@ class Differentiator {
         optimizer_(*options.optimizer),
         precision_(options.precision),
         sparse_(options.sparse),
-        choice_(*ChooseSparse(model.graph, options.sparse)),
+        choice_(*ChooseSparse(model, options.sparse)),
         emit_(
             program_, options.precision,
             options.ghost_batch > 0 ? model.batch() / options.ghost_batch : 1) {

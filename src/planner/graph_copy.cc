@@ -56,6 +56,7 @@ Model TakeModel(const Model& source, GraphCopy& copy) {
   model.name = source.name;
   model.ends = EndsIn(copy, source.ends);
   model.graph = copy.Take();
+  model.sparse_weights = source.sparse_weights;
   return model;
 }
 

@@ -44,7 +44,7 @@ class GraphCopy {
 // `ends` of the source as values of the copy.
 Ends EndsIn(const GraphCopy& copy, const Ends& ends);
 
-// A model of the copied graph, with the source's name and ends.
+// A model of the copied graph, with the source's name, ends and sparse weights.
 Model TakeModel(const Model& source, GraphCopy& copy);
 
 }  // namespace thimble::planner

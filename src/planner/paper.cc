@@ -171,7 +171,7 @@ std::optional<PaperFigures> PaperAccounting(const Model& model,
   const auto rebuild = FindPaperRebuild(model, strategy);
   if (!rebuild.has_value()) return std::nullopt;
   PaperFigures paper;
-  const SparseChoice sparse = *ChooseSparse(model.graph, options.sparse);
+  const SparseChoice sparse = *ChooseSparse(model, options.sparse);
   paper.bytes.model += IndexBytes(sparse);
   for (uint32_t i = 0; i < model.graph.values().size(); ++i) {
     const Value& v = model.graph.values()[i];

@@ -70,10 +70,13 @@ Result<std::vector<ValueId>> Named(const Graph& graph,
   return chosen;
 }
 
-Result<std::vector<ValueId>> Chosen(const Graph& graph,
+Result<std::vector<ValueId>> Chosen(const Model& model,
                                     const SparseWeights& options) {
+  const Graph& graph = model.graph;
   std::vector<ValueId> weights = WeightsOf(graph);
-  if (!options.weights.empty()) return Named(graph, weights, options.weights);
+  const auto& names =
+      options.weights.empty() ? model.sparse_weights : options.weights;
+  if (!names.empty()) return Named(graph, weights, names);
   std::vector<ValueId> chosen;
   for (size_t i = 1; i + 1 < weights.size(); ++i) {
     if (DenseReader(graph, weights[i]) == nullptr) chosen.push_back(weights[i]);
@@ -130,18 +133,19 @@ std::optional<Sparsity> SparseChoice::Of(ValueId weight,
   return Sparsity{kept[m], block, static_cast<uint32_t>(m)};
 }
 
-Result<SparseChoice> ChooseSparse(const Graph& graph,
+Result<SparseChoice> ChooseSparse(const Model& model,
                                   const SparseWeights& options) {
   SparseChoice choice;
   if (options.is_dense()) return choice;
-  TH_ASSIGN_OR_RETURN(choice.weights, Chosen(graph, options));
+  TH_ASSIGN_OR_RETURN(choice.weights, Chosen(model, options));
   for (ValueId v : choice.weights) {
-    const auto matrix = BlocksOf(graph.value(v).spec.shape, options.block);
+    const auto matrix =
+        BlocksOf(model.graph.value(v).spec.shape, options.block);
     if (!matrix.ok()) {
       return Status::Usage(
           fmt::format("'{}': {}; name the weights to be "
                       "sparse (SparseWeights::weights)",
-                      graph.value(v).name, matrix.status().message()));
+                      model.graph.value(v).name, matrix.status().message()));
     }
     choice.matrices.push_back(*matrix);
     choice.kept.push_back(KeptOf(options.nonzero, *matrix));
@@ -152,7 +156,7 @@ Result<SparseChoice> ChooseSparse(const Graph& graph,
 Status CheckSparse(const Model& model, const PlanOptions& options) {
   TH_RETURN_IF_ERROR(options.sparse.Check());
   TH_ASSIGN_OR_RETURN(const SparseChoice choice,
-                      ChooseSparse(model.graph, options.sparse));
+                      ChooseSparse(model, options.sparse));
   for (ValueId v : choice.weights) {
     const std::string& name = model.graph.value(v).name;
     const Op* dense = DenseReader(model.graph, v);
@@ -221,6 +225,8 @@ std::vector<ValueId> PoolsOf(const Program& program) {
   }
   for (uint32_t m : sparse.members) {
     const ParameterState& member = program.parameters[m];
+    TH_CHECK(!member.gradient.valid() ||
+             values[member.gradient.i].spec.storage.sparsity.has_value());
     size_t piece = 0;
     for (ValueId v : member.state) {
       if (!program.graph.value(v).spec.storage.sparsity.has_value()) continue;

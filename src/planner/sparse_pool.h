@@ -26,9 +26,9 @@ struct SparseChoice {
   std::optional<Sparsity> Of(ValueId weight, const WeightBlock& block) const;
 };
 
-// Fails where a name has no weight, no weight is left, or blocks do not divide
-// one.
-Result<SparseChoice> ChooseSparse(const Graph& graph,
+// Where `options` name no weights, the model says which. Fails where a name has
+// no weight, no weight is left, or blocks do not divide one.
+Result<SparseChoice> ChooseSparse(const Model& model,
                                   const SparseWeights& options);
 
 // Whether the model can be trained so: each weight is read by one op, which

@@ -15,9 +15,11 @@
 #include "base/files.h"
 #include "text/bpe.h"
 #include "text/dictionary.h"
+#include "text/meaning.h"
 #include "text/new_folder.h"
 #include "text/pair_reader.h"
 #include "text/pair_sorter.h"
+#include "text/pieces.h"
 #include "text/prepared_json.h"
 #include "text/token_file.h"
 #include "text/word_counts.h"
@@ -27,42 +29,7 @@ namespace thimble {
 namespace text {
 namespace {
 
-constexpr const char* kDictionaryNames[] = {"source.dict", "target.dict"};
 using Paths = std::array<std::string, kTextSides>;
-
-// Pieces of one side, numbered as they come.
-class Pieces {
- public:
-  uint32_t NumberOf(const std::string& piece) {
-    const auto [at, is_new] =
-        numbers_.try_emplace(piece, static_cast<uint32_t>(counts_.size()));
-    if (is_new) counts_.push_back(0);
-    return at->second;
-  }
-  void Count(std::span<const uint32_t> pieces) {
-    for (const uint32_t piece : pieces) ++counts_[piece];
-  }
-  // Those that occur, in the order of a dictionary.
-  std::vector<CountedWord> Counted() const {
-    std::vector<CountedWord> words;
-    for (const auto& [piece, number] : numbers_) {
-      if (counts_[number] > 0) words.emplace_back(piece, counts_[number]);
-    }
-    return words;
-  }
-  // The dictionary's number for each of these.
-  std::vector<uint16_t> Translated(const Dictionary& dictionary) const {
-    std::vector<uint16_t> to(counts_.size());
-    for (const auto& [piece, number] : numbers_) {
-      to[number] = static_cast<uint16_t>(dictionary.Find(piece));
-    }
-    return to;
-  }
-
- private:
-  std::unordered_map<std::string, uint32_t> numbers_;
-  std::vector<uint64_t> counts_;
-};
 
 class Preparer {
  public:
@@ -124,7 +91,7 @@ class Preparer {
   Status MakeCodes() {
     std::string path = options_.codes;
     if (path.empty() && !options_.dictionaries.empty()) {
-      path = options_.dictionaries + "/codes";
+      path = options_.dictionaries + "/" + kCodesName;
     }
     PairCodes codes;
     if (path.empty()) {
@@ -134,7 +101,7 @@ class Preparer {
     }
     summary_.codes = std::ssize(codes);
     segmenter_.emplace(codes);
-    return folder_.Write("codes", CodesText(codes));
+    return folder_.Write(kCodesName, CodesText(codes));
   }
 
   Result<PairCodes> Learn() {

@@ -2,7 +2,6 @@
 //
 // Text on its way to tokens and back.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <array>
 #include <atomic>
@@ -13,7 +12,6 @@
 #include <vector>
 
 #include "base/test_folder.h"
-#include "text/new_folder.h"
 #include "thimble/prepare_text.h"
 #include "thimble/text_data.h"
 
@@ -370,39 +368,6 @@ TEST_F(PrepareTest, RareWordsAreNotLearnedFromWhereMemoryIsShort) {
   const PrepareSummary done = Prepare();
   EXPECT_GT(done.forgotten, 1000);
   EXPECT_EQ(SentencesOf(options_.out, TextSplit::kTrain), ByLine(pairs));
-}
-
-TEST(NewFolder, RemovesWhatAKilledProcessHasLeft) {
-  const TestFolder folder;
-  const std::string stale = folder.File("new.tmp.0123456789abcdef");
-  const std::string other = folder.File("new.tmp.mine");
-  for (const std::string& made : {stale, other}) {
-    ASSERT_EQ(mkdir(made.c_str(), 0777), 0);
-    WriteTestFile(made + "/train.tokens", "half");
-  }
-  {
-    auto made = NewFolder::Create(folder.File("new/"));
-    ASSERT_TRUE(made.ok()) << made.status().message();
-    EXPECT_FALSE(IsFolder(stale));
-    EXPECT_TRUE(IsFolder(other));
-    ASSERT_TRUE(made->Write("a", "text").ok());
-    // Somebody else's, which is at work.
-    auto second = NewFolder::Create(folder.File("new"));
-    ASSERT_TRUE(second.ok());
-    EXPECT_EQ(ReadTestFile(made->File("a")), "text");
-    ASSERT_TRUE(made->Commit().ok());
-    EXPECT_EQ(ReadTestFile(folder.File("new/a")), "text");
-    ASSERT_TRUE(second->Write("a", "late").ok());
-    EXPECT_FALSE(second->Commit().ok());
-  }
-  EXPECT_EQ(ReadTestFile(folder.File("new/a")), "text");
-  EXPECT_EQ(folder.CountFiles(), 2);
-}
-
-TEST(NewFolder, LeavesNoFoldersOnTheWay) {
-  const TestFolder folder;
-  { ASSERT_TRUE(NewFolder::Create(folder.File("a/b/c")).ok()); }
-  EXPECT_FALSE(IsFolder(folder.File("a")));
 }
 
 }  // namespace

@@ -160,16 +160,18 @@ Status Loop::EndEpoch(int64_t epoch) {
   now_.epoch_count = 0;
   if (now_.loss_scale.has_value()) now_.loss_scale->without_loss = 0;
   for (Progress::Metric& metric : now_.metrics) metric.epoch_sum = 0;
+  TH_RETURN_IF_ERROR(with_.saver.KeepEpoch(with_.session, now_, event.epoch));
   TH_RETURN_IF_ERROR(Save());
   with_.reporter.Epoch(event);
   return Status::Ok();
 }
 
 void Loop::Note(const TestResult& test) {
+  const std::vector<MetricName> names = MetricsOf(with_.session.plan());
   for (size_t i = 0; i < now_.metrics.size(); ++i) {
     Progress::Metric& metric = now_.metrics[i];
     metric.last_test = test.metrics[i];
-    if (!(metric.best_test >= test.metrics[i])) {
+    if (IsBetter(names[i].is_share, test.metrics[i], metric.best_test)) {
       metric.best_test = test.metrics[i];
     }
   }

@@ -180,7 +180,7 @@ TEST(Weights, ComeBackToEveryBitWithoutTheOptimizers) {
   EXPECT_EQ(images->spec.classes, 3);
   EXPECT_EQ(images->mean, mean);
   EXPECT_EQ(images->stddev, stddev);
-  EXPECT_EQ(read->build_options, (BuildOptions{{"dropout", 0.25}}));
+  EXPECT_EQ(read->build_options.at("dropout"), 0.25);
 }
 
 TEST(Weights, OfAFileThatNamesNoBuildOptionsMeanTheDefaults) {

@@ -34,7 +34,7 @@ TEST(Cli, TrainsWithDropoutsAndEvaluatesWithout) {
   EXPECT_EQ(plan["dropout"], 0.3);
   ExpectRefused({"plan", "mlp", "--dropout", "1"}, 2, "--dropout");
   ExpectRefused({"plan", "lstm-1-8-28", "--dropout", "0.3"}, 2,
-                "mlp, cnn and wrn-D-K have");
+                "mlp, cnn, wrn-D-K and dynamicconv-");
 }
 
 TEST(Cli, EvalCountsEveryTestImageWhateverTheBatch) {

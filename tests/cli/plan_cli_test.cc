@@ -73,6 +73,23 @@ TEST(Cli, MicrobatchesTakeLessAndAreReported) {
   ExpectRefused({"plan", "cnn", "--microbatch", "0"}, 2, "--microbatch");
 }
 
+TEST(Cli, TranslationModelsAreListedAndHaveADropoutOfTheirOwn) {
+  const std::string help = RunCli({"plan", "--help"}).out;
+  for (const char* name : {"dynamicconv-iwslt", "dynamicconv-D-FFN-ENC-DEC"}) {
+    EXPECT_NE(help.find(name), std::string::npos) << name;
+  }
+  const auto dropout = [](const char* model, const Args& more) {
+    return Json::parse(RunCli(Args{"plan", model, "--json"} + more).out,
+                       nullptr, false)["dropout"];
+  };
+  const char* const kSmall = "dynamicconv-16-24-2-2";
+  EXPECT_EQ(dropout(kSmall, {}), 0.3);
+  EXPECT_EQ(dropout(kSmall, {"--dropout", "0"}), 0.0);
+  EXPECT_EQ(dropout(kSmall, {"--dropout", "0.1"}), 0.1);
+  EXPECT_EQ(dropout("wrn-10-1", {}), 0.0);
+  ExpectRefused({"plan", "dynamicconv-12-24-2-2"}, 2, "multiple of 8");
+}
+
 TEST(Cli, RefusesOptionsThatWouldHaveNoEffect) {
   for (const char* command : {"plan", "train"}) {
     Args args = {command, "cnn", "--budget", "1GB", "--min-microbatch", "10"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/attention.h"
 
+#include "disturbed.h"
 #include "kernels/attention/reference.h"
 #include "oracle.h"
 
@@ -39,27 +40,34 @@ struct AttentionEntry {
   }
 
   static void Backward(const Def& def, BackwardPass& pass) {
-    const Call call(def, *pass.forward.batch, pass.forward.InShape(Def::kQ)[1]);
-    std::vector<double> made[3];
+    const ForwardPass<double>& forward = pass.forward;
+    const Call call(def, *forward.batch, forward.InShape(Def::kQ)[1]);
+    std::vector<Disturbed> in[3], made[3];
     for (uint32_t k : {Def::kQ, Def::kK, Def::kV}) {
-      made[k].resize(pass.grad_in[k]->size());
+      const size_t size = pass.grad_in[k]->size();
+      in[k] = ToDisturbed(pass.In(k), size);
+      made[k].resize(size);
     }
+    const std::vector<Disturbed> grad_y =
+        ToDisturbed(pass.grad_out[0], in[Def::kQ].size());
+    const Disturbed::By by(pass.factors);
     kernels::reference::AttentionGrad(
-        call.shape, call.sentences, call.sentences, call.mask, pass.In(Def::kQ),
-        pass.In(Def::kK), pass.In(Def::kV), pass.grad_out[0],
-        made[Def::kQ].data(), made[Def::kK].data(), made[Def::kV].data());
-    for (uint32_t k : {Def::kQ, Def::kK, Def::kV}) {
-      pass.Give(k, [&](double* to) { std::ranges::copy(made[k], to); });
-    }
+        call.shape, call.sentences, call.sentences, call.mask,
+        in[Def::kQ].data(), in[Def::kK].data(), in[Def::kV].data(),
+        grad_y.data(), made[Def::kQ].data(), made[Def::kK].data(),
+        made[Def::kV].data());
+    for (uint32_t k : {Def::kQ, Def::kK, Def::kV}) Give(pass, k, made[k]);
   }
 
   static Sample Of(const std::string& what, const AttentionLayer& layer) {
     const auto add = [=](Network& net, ValueId x, const std::string& name) {
-      const Text text = net.TextInput(name + "text");
+      // Two inputs of the same ends: backward needs both.
+      const Text queries = net.TextInput(name + "queries");
+      const Text keys = net.TextInput(name + "keys");
       const ValueId q = net.Linear(name + "q", x, 6);
       const ValueId k = net.Linear(name + "k", x, 6);
       const ValueId v = net.Linear(name + "v", x, 6);
-      return net.Attention(name, q, k, v, text, text, layer);
+      return net.Attention(name, q, k, v, queries, keys, layer);
     };
     return {what, On::kRows, add};
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/dynamic_conv.h"
 
+#include "disturbed.h"
 #include "kernels/dynamic_conv/reference.h"
 #include "oracle.h"
 
@@ -39,17 +40,24 @@ struct DynamicConvEntry {
   }
 
   static void Backward(const Def& def, BackwardPass& pass) {
-    const Call call(def, *pass.forward.batch, pass.forward.InShape(Def::kU)[1]);
-    pass.Give(Def::kLogits, [&](double* grad_logits) {
-      kernels::reference::DynamicConvGradLogits(
-          call.shape, call.sentences, call.mask, pass.In(Def::kU),
-          pass.In(Def::kLogits), pass.grad_out[0], grad_logits);
-    });
-    pass.Give(Def::kU, [&](double* grad_u) {
-      kernels::reference::DynamicConvGradInput(call.shape, call.sentences,
-                                               call.mask, pass.In(Def::kLogits),
-                                               pass.grad_out[0], grad_u);
-    });
+    const ForwardPass<double>& forward = pass.forward;
+    const Call call(def, *forward.batch, forward.InShape(Def::kU)[1]);
+    std::vector<Disturbed> in[2], made[2];
+    for (uint32_t k : {Def::kU, Def::kLogits}) {
+      const size_t size = pass.grad_in[k]->size();
+      in[k] = ToDisturbed(pass.In(k), size);
+      made[k].resize(size);
+    }
+    const std::vector<Disturbed> grad_y =
+        ToDisturbed(pass.grad_out[0], in[Def::kU].size());
+    const Disturbed::By by(pass.factors);
+    kernels::reference::DynamicConvGradLogits(
+        call.shape, call.sentences, call.mask, in[Def::kU].data(),
+        in[Def::kLogits].data(), grad_y.data(), made[Def::kLogits].data());
+    kernels::reference::DynamicConvGradInput(
+        call.shape, call.sentences, call.mask, in[Def::kLogits].data(),
+        grad_y.data(), made[Def::kU].data());
+    for (uint32_t k : {Def::kLogits, Def::kU}) Give(pass, k, made[k]);
   }
 
   static Sample Of(const DynamicConvLayer& layer, bool takes_learned) {

@@ -41,21 +41,21 @@
 namespace thimble::testing {
 
 // `count` rows of a step, from its row `first` on. Where a network has texts,
-// each of them holds these tokens, in sentences of three.
+// each of them holds these tokens, in sentences of `sentence`.
 struct Batch {
   static constexpr int64_t kVocabulary = 12;  // of tokens
-  static constexpr int64_t kSentence = 3;
 
   std::vector<uint8_t> images;
   std::vector<int32_t> labels;
   std::vector<int32_t> tokens;
   int64_t count = 0;
   int64_t first = 0;
+  int64_t sentence = 3;
 
   // Behind the last token of each sentence.
   std::vector<int32_t> Ends() const {
     std::vector<int32_t> ends;
-    for (int64_t end = kSentence; end < count; end += kSentence) {
+    for (int64_t end = sentence; end < count; end += sentence) {
       ends.push_back(static_cast<int32_t>(end));
     }
     ends.push_back(static_cast<int32_t>(count));
