@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "thimble/rss.h"
 #include "thimble/text.h"
 #include "words.h"
 
@@ -171,6 +172,7 @@ static int ReportOutOfMemory() {
 }
 
 int main(int argc, char** argv) {
+  thimble::MapCodeInPieces();
   HoldStandardDescriptors();
   // A file that gets too large for the shell's limit is an error code, not the
   // end.

@@ -29,13 +29,14 @@ struct PlanFlags {
   // Empty: as `precision` says.
   std::string parameters, gradients, activations, state;
   SparseWeights sparse;
+  bool is_nonzero_given = false;
   std::string rounding;  // empty: stochastic for bf16 weights, else nearest
   int threads = 0;       // 0: one per CPU
   std::string budget;
   std::string recompute;  // empty: auto with a budget, else none
   bool two_pass = false;
   bool allow_microbatch = false;
-  bool allow_f16 = false, allow_bf16 = false;
+  bool allow_f16 = false, allow_bf16 = false, allow_sparse = false;
   std::string target_class;    // empty: that of this machine's kernels
   int64_t min_microbatch = 0;  // 0: the model's own
   bool inplace = true;

@@ -125,6 +125,8 @@ struct TrainSummary {
   uint64_t arena_bytes = 0;
   int64_t rss_base_bytes = 0;  // before the arena was taken
   int64_t rss_peak_bytes = 0;
+  // Since the process began, so that planning counts too.
+  int64_t rss_process_peak_bytes = 0;
   std::string axis;
   // NaN where nothing was trained: the resumed run was finished already.
   double per_second = kNoNumber;
