@@ -21,6 +21,7 @@ Command AddTrainCommand(CLI::App& app);
 Command AddEvalCommand(CLI::App& app);
 Command AddInspectCommand(CLI::App& app);
 Command AddExportCommand(CLI::App& app);
+Command AddTranslateCommand(CLI::App& app);
 Command AddDataCommand(CLI::App& app);
 Command AddReproduceCommand(CLI::App& app);
 

@@ -93,6 +93,7 @@ int Main(int argc, char** argv) {
   const Command plan = AddPlanCommand(app);
   const Command train = AddTrainCommand(app);
   const Command eval = AddEvalCommand(app);
+  const Command translate = AddTranslateCommand(app);
   const Command inspect = AddInspectCommand(app);
   const Command exporting = AddExportCommand(app);
   const Command data = AddDataCommand(app);
@@ -119,6 +120,7 @@ int Main(int argc, char** argv) {
   }
   if (app.got_subcommand("plan")) return plan();
   if (app.got_subcommand("train")) return train();
+  if (app.got_subcommand("translate")) return translate();
   if (app.got_subcommand("inspect")) return inspect();
   if (app.got_subcommand("export")) return exporting();
   if (app.got_subcommand("data")) return data();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -238,6 +240,10 @@ void AddValidationFlag(CLI::App& app, DataFlags& flags) {
 
 int ThreadsOrDefault(int threads) {
   return threads > 0 ? threads : std::min(UsableCpus(), 256);
+}
+
+bool IsPreparedText(const std::string& data) {
+  return access((data + "/train.tokens").c_str(), F_OK) == 0;
 }
 
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {

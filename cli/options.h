@@ -15,6 +15,7 @@
 #include "thimble/plan.h"
 #include "thimble/status.h"
 #include "thimble/text_data.h"
+#include "thimble/translate.h"
 
 namespace thimble::cli {
 
@@ -138,7 +139,14 @@ void AddBudgetFlag(CLI::App& app, std::string& budget);
 void AddDataFlags(CLI::App& app, DataFlags& flags, bool required);
 void AddValidationFlag(CLI::App& app, DataFlags& flags);
 
+// How translations are searched; `beam` says the default of --beam.
+void AddSearchFlags(CLI::App& app, TranslateOptions& options,
+                    const std::string& beam);
+
 int ThreadsOrDefault(int threads);
+
+// Whether `data` is a folder that `data prepare` has written.
+bool IsPreparedText(const std::string& data);
 
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags);
 

@@ -193,6 +193,7 @@ std::string WithOptions(std::string message) {
       {"SparseWeights::block", "--pattern"},
       {"SparseWeights::nonzero", "--nonzero"},
       {"SparseWeights::weights", "--sparsify"},
+      {"TextBatchOptions::max_tokens", "--max-tokens"},
       {"Train with TrainOptions::out_dir", "`thimble train --out`"},
       {"Train with TrainOptions::resume", "`thimble train --resume`"},
       {"TrainOptions::keep_epochs", "--keep-epochs"},
@@ -202,6 +203,13 @@ std::string WithOptions(std::string message) {
       {"TrainOptions::overwrite", "--overwrite"},
       {"TrainOptions::resume", "--resume"},
       {"TrainOptions::warmup_steps", "--warmup"},
+      {"TranslateOptions::average", "--average"},
+      {"TranslateOptions::batch", "--batch"},
+      {"TranslateOptions::beam", "--beam"},
+      {"TranslateOptions::length_penalty", "--length-penalty"},
+      {"TranslateOptions::max_length", "--max-length"},
+      {"TranslateOptions::max_source", "--max-source"},
+      {"TranslateOptions::nbest", "--nbest"},
   };
   for (const auto& [field, option] : kOptions) {
     for (size_t at = message.find(field); at != message.npos;

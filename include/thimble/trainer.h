@@ -168,6 +168,9 @@ struct EvaluateOptions {
   int64_t batch = 100;
   int threads = 1;
   std::optional<uint64_t> budget;
+  // Above 0: the mean of the weights of the run's last so many epochs, of those
+  // that it keeps (TrainOptions::keep_epochs), in place of the weights.
+  int64_t average = 0;
 };
 
 struct EvaluateSummary {
@@ -193,9 +196,10 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
 // PlanEvaluation's plan, if it fits, is the one that Evaluate takes.
 Result<PlanSearch> PlanEvaluation(const std::string& dir,
                                   const EvaluateOptions& options);
+// `average` is that of the options.
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
-                                 BatchSource& source);
+                                 BatchSource& source, int64_t average = 0);
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
-                                 const Dataset& data);
+                                 const Dataset& data, int64_t average = 0);
 
 }  // namespace thimble

@@ -277,7 +277,6 @@ class Differentiator {
       }
       if (state.gradient.valid()) {
         emit_.SetRole(state.gradient, Role::kGradient);
-        TH_CHECK(SparsityOf(state.gradient) == SparsityOf(state.parameter));
       }
     }
   }
@@ -317,10 +316,6 @@ class Differentiator {
         AddGradient(op.inputs[i], grad_inputs[i]);
       }
     }
-  }
-
-  const std::optional<Sparsity>& SparsityOf(ValueId v) const {
-    return program_.graph.value(v).spec.storage.sparsity;
   }
 
   // Where a step has several microbatches, the gradient of a parameter is

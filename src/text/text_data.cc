@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/sha256.h"
-#include "text/bpe.h"
+#include "text/meaning.h"
 #include "text/token_file.h"
 
 namespace thimble {
@@ -44,28 +44,17 @@ struct TextData::Impl {
   std::string meaning;
   std::array<std::optional<text::TokenFile>, kTextSplits> splits;
 
-  // A digest of codes and dictionaries, of which nothing else is kept.
   Status ReadMeaning() {
-    Sha256 sha;
-    TH_ASSIGN_OR_RETURN(const auto codes, text::ReadCodes(name + "/codes"));
-    sha.Update(text::CodesText(codes));
-    constexpr const char* kNames[kTextSides] = {"source.dict", "target.dict"};
+    TH_ASSIGN_OR_RETURN(const text::Meaning read, text::ReadMeaning(name));
     for (size_t side = 0; side < kTextSides; ++side) {
-      const std::string path = fmt::format("{}/{}", name, kNames[side]);
-      TH_ASSIGN_OR_RETURN(const Dictionary dictionary, Dictionary::Read(path));
       const int64_t expected = HeaderOf(TextSplit::kTrain).vocabulary[side];
-      if (dictionary.size() != expected) {
-        return Status::Failed(fmt::format(
-            "{} has {} tokens, and train.tokens beside it was made with {}; "
-            "prepare the text again",
-            path, dictionary.size(), expected));
-      }
-      for (int64_t word = 0; word < dictionary.words(); ++word) {
-        sha.Update(dictionary.Text(kFirstWord + static_cast<int32_t>(word)));
-        sha.Update("\n");
-      }
+      if (read.vocabulary[side] == expected) continue;
+      return Status::Failed(fmt::format(
+          "{}/{} has {} tokens, and train.tokens beside it was made with {}; "
+          "prepare the text again",
+          name, text::kDictionaryNames[side], read.vocabulary[side], expected));
     }
-    meaning = Hex(sha.Final()).substr(0, kFingerprintDigits);
+    meaning = read.digest;
     return Status::Ok();
   }
 

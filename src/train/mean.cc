@@ -239,4 +239,12 @@ Status LoadMean(const WeightsMean& mean, Session& session) {
   return Status::Ok();
 }
 
+Status LoadWeightsOrMean(const std::string& dir, int64_t average,
+                         Session& session) {
+  if (average == 0) return LoadWeights(dir, session);
+  TH_ASSIGN_OR_RETURN(const auto paths, LastEpochs(dir, average));
+  TH_ASSIGN_OR_RETURN(const WeightsMean mean, WeightsMean::Open(paths));
+  return LoadMean(mean, session);
+}
+
 }  // namespace thimble::train

@@ -63,4 +63,9 @@ Result<std::vector<std::string>> LastEpochs(const std::string& dir,
 // Parameters and running statistics of the session, whose weights are dense.
 Status LoadMean(const WeightsMean& mean, Session& session);
 
+// The weights in `dir`, or, with `average` above 0, the mean of its last
+// epochs.
+Status LoadWeightsOrMean(const std::string& dir, int64_t average,
+                         Session& session);
+
 }  // namespace thimble::train

@@ -10,12 +10,15 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/files.h"
 #include "base/permutation.h"
 #include "base/rng.h"
+#include "text/meaning.h"
 #include "text/ranges.h"
 #include "thimble/batches.h"
 #include "thimble/text.h"
 #include "thimble/text_data.h"
+#include "train/text_facts.h"
 
 namespace thimble {
 namespace {
@@ -157,7 +160,17 @@ class TextBatches final : public BatchSource {
   }
 
   std::map<std::string, std::string> WeightsFacts() const override {
-    return {{"text_meaning", data_.meaning()}};
+    return {{train::kTextFact, data_.meaning()}};
+  }
+  // What whoever has text and not numbers needs.
+  std::vector<std::string> FilesOfWeights() const override {
+    std::vector<std::string> paths;
+    for (const char* name : {text::kCodesName, text::kDictionaryNames[0],
+                             text::kDictionaryNames[1]}) {
+      const std::string path = data_.name() + "/" + name;
+      if (IsFile(path)) paths.push_back(path);
+    }
+    return paths;
   }
 
  private:

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-COMMANDS = (["plan"], ["train"], ["eval"], ["inspect"], ["export"], ["data"],
+COMMANDS = (["plan"], ["train"], ["eval"], ["translate"], ["inspect"], ["export"], ["data"],
             ["data", "list"], ["data", "get"], ["reproduce"])
 OPTION = re.compile(r"^  (?:-\w,)?(--[\w-]+)", re.M)
 CODE = re.compile(r"`([^`]+)`")

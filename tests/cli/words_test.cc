@@ -126,10 +126,12 @@ TEST(Words, OfTradeOffsSayBytesWorkAndOptions) {
 }
 
 TEST(Words, OfAShareArePercentAndOfAnotherMetricItsNumber) {
-  EXPECT_EQ(MetricText(0.91104, /*is_share=*/true), "91.10%");
-  EXPECT_EQ(MetricText(27.30419, /*is_share=*/false), "27.3042");
+  EXPECT_EQ(MetricText("accuracy", 0.91104, /*is_share=*/true), "91.10%");
+  EXPECT_EQ(MetricText("loss", 27.30419, /*is_share=*/false), "27.3042");
+  EXPECT_EQ(MetricText("nll", 2.0, /*is_share=*/false),
+            "2.0000 (perplexity 7.389)");
   for (const bool is_share : {true, false}) {
-    EXPECT_EQ(MetricText(std::nan(""), is_share), "not measured");
+    EXPECT_EQ(MetricText("loss", std::nan(""), is_share), "not measured");
   }
 }
 
