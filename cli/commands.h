@@ -23,6 +23,8 @@ Command AddInspectCommand(CLI::App& app);
 Command AddExportCommand(CLI::App& app);
 Command AddTranslateCommand(CLI::App& app);
 Command AddDataCommand(CLI::App& app);
+// A part of `data`, whose name is put into `command`.
+Command AddPrepareCommand(CLI::App& data, const CLI::App** command);
 Command AddReproduceCommand(CLI::App& app);
 
 // Prints "thimble: <message>" to stderr, options in place of fields, and
