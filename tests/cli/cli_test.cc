@@ -17,7 +17,8 @@ namespace {
 
 TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   const std::string commands =
-      "the commands are plan, train, eval, inspect, export, data, reproduce";
+      "the commands are plan, train, eval, translate, inspect, export, data, "
+      "reproduce";
   ExpectRefused({}, 2, "subcommand is required; " + commands);
   ExpectRefused({"foo"}, 2, "there is no command 'foo'; " + commands);
   ExpectRefused({"foo", "cnn", "--json"}, 2, "no command 'foo'; " + commands);

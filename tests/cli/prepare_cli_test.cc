@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `thimble data prepare` from outside: what it says, refuses and leaves.
+#include <glob.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -44,15 +45,14 @@ class PrepareCli : public ::testing::Test {
   // Starts it, and waits until it writes.
   int Start() {
     const int pid = StartCli(Command(), folder_.File("said"));
-    for (int wait = 0; wait < 30'000 && folder_.CountFiles() < 6; ++wait) {
-      usleep(1000);
-      if (IsWriting()) break;
-    }
+    for (int wait = 0; wait < 30'000 && !IsWriting(); ++wait) usleep(1000);
     return pid;
   }
   bool IsWriting() const {
-    const std::string pattern = out_ + ".tmp.*";
-    return std::system(("ls -d " + pattern + " >/dev/null 2>&1").c_str()) == 0;
+    glob_t found;
+    const int none = glob((out_ + ".tmp.*").c_str(), 0, nullptr, &found);
+    if (none == 0) globfree(&found);
+    return none == 0;
   }
 
   TestFolder folder_;
