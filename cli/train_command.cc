@@ -120,11 +120,15 @@ int Run(const TrainCommandFlags& flags) {
     images.augment = *parsed;
   }
   TrainOptions options = WithPreset(flags);
-  // Planning may take long: what is wrong with the options comes before it.
+  // Planning may take long: what is wrong with the options, or with the files
+  // that they name, comes before it.
   if (const Status status = CheckTrainOptions(options); !status.ok()) {
     return Report(status);
   }
   if (const Status status = CheckForText(flags); !status.ok()) {
+    return Report(status);
+  }
+  if (const Status status = CheckRunFiles(options); !status.ok()) {
     return Report(status);
   }
   auto data = OpenTrainingData(flags.plan.model, flags.data);
