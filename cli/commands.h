@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The subcommands. Each adds its options to the parser and, when it was chosen,
-// runs; the returned number is the process's exit code: 0 done, 1 failed, 2 the
+// runs, without the parser; the returned number is the process's exit code: 0 done, 1 failed, 2 the
 // command line was wrong.
 #pragma once
 

@@ -19,6 +19,7 @@ struct DataCommandFlags {
   std::string name;
   std::string data_dir;
   FetchOptions fetch;
+  bool is_list = false;
 };
 
 int List(const DataCommandFlags& flags) {
@@ -124,7 +125,8 @@ Command AddDataCommand(CLI::App& app) {
                      "The set's own folder (default: in the user's cache)")
         ->check(CheckNotEmpty);
   }
-  return [flags, list] { return list->parsed() ? List(*flags) : Get(*flags); };
+  list->parse_complete_callback([flags] { flags->is_list = true; });
+  return [flags] { return flags->is_list ? List(*flags) : Get(*flags); };
 }
 
 }  // namespace thimble::cli
