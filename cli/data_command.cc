@@ -19,6 +19,7 @@ struct DataCommandFlags {
   std::string name;
   std::string data_dir;
   FetchOptions fetch;
+  bool is_list = false;
 };
 
 int List(const DataCommandFlags& flags) {
@@ -103,11 +104,15 @@ Command AddDataCommand(CLI::App& app) {
                      "The set's own folder (default: in the user's cache)")
         ->check(CheckNotEmpty);
   }
-  const CLI::App* prepare = nullptr;
+  CLI::App* prepare = nullptr;
   const Command prepared = AddPrepareCommand(*command, &prepare);
-  return [flags, list, prepare, prepared] {
-    if (prepare->parsed()) return prepared();
-    return list->parsed() ? List(*flags) : Get(*flags);
+  // The parser is gone when the command runs.
+  list->parse_complete_callback([flags] { flags->is_list = true; });
+  const auto is_prepare = std::make_shared<bool>(false);
+  prepare->parse_complete_callback([is_prepare] { *is_prepare = true; });
+  return [flags, is_prepare, prepared] {
+    if (*is_prepare) return prepared();
+    return flags->is_list ? List(*flags) : Get(*flags);
   };
 }
 

@@ -82,7 +82,9 @@ std::vector<std::string> ArgumentsOf(int argc, char** argv) {
   return arguments;
 }
 
-int Main(int argc, char** argv) {
+// What the command line asks for. Nothing, where all is said already and
+// `exit_code` is what to end with. The parser's memory is free again by then.
+Command ParseCommand(int argc, char** argv, int* exit_code) {
   CLI::App app(
       "Thimble trains neural networks inside a number of bytes that "
       "you name.",
@@ -110,22 +112,30 @@ int Main(int argc, char** argv) {
   try {
     app.parse(ArgumentsOf(argc, argv));
   } catch (const CLI::Success& e) {
-    return app.exit(e);  // --help, --version
+    *exit_code = app.exit(e);  // --help, --version
+    return nullptr;
   } catch (const CLI::ParseError& e) {
     std::fprintf(stderr,
                  "thimble: %s\nRun `thimble --help`, or `thimble COMMAND "
                  "--help`, for what is accepted.\n",
                  Printable(ParseMessage(app, e)).c_str());
-    return 2;
+    *exit_code = 2;
+    return nullptr;
   }
-  if (app.got_subcommand("plan")) return plan();
-  if (app.got_subcommand("train")) return train();
-  if (app.got_subcommand("translate")) return translate();
-  if (app.got_subcommand("inspect")) return inspect();
-  if (app.got_subcommand("export")) return exporting();
-  if (app.got_subcommand("data")) return data();
-  if (app.got_subcommand("reproduce")) return reproduce();
-  return eval();
+  if (app.got_subcommand("plan")) return plan;
+  if (app.got_subcommand("train")) return train;
+  if (app.got_subcommand("translate")) return translate;
+  if (app.got_subcommand("inspect")) return inspect;
+  if (app.got_subcommand("export")) return exporting;
+  if (app.got_subcommand("data")) return data;
+  if (app.got_subcommand("reproduce")) return reproduce;
+  return eval;
+}
+
+int Main(int argc, char** argv) {
+  int exit_code = 0;
+  const Command command = ParseCommand(argc, argv, &exit_code);
+  return command ? command() : exit_code;
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ int Prepare(PrepareOptions options, const std::string& memory) {
 
 }  // namespace
 
-Command AddPrepareCommand(CLI::App& data, const CLI::App** command) {
+Command AddPrepareCommand(CLI::App& data, CLI::App** command) {
   auto flags = std::make_shared<PrepareFlags>();
   PrepareOptions& options = flags->options;
   CLI::App* prepare = data.add_subcommand(

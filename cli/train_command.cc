@@ -15,6 +15,7 @@
 #include "stop.h"
 #include "thimble/model.h"
 #include "thimble/plan_search.h"
+#include "thimble/rss.h"
 #include "thimble/size.h"
 #include "thimble/text.h"
 #include "thimble/trainer.h"
@@ -110,6 +111,31 @@ Status CheckForText(const TrainCommandFlags& flags) {
                        flags.plan.model + " reads text; leave it out");
 }
 
+// The plan to train in. Without one, what is wrong is told, and `exit_code`
+// set. What was built to find it is no part of the process in training, and
+// neither is the model.
+std::optional<Plan> FindPlan(const TrainCommandFlags& flags,
+                             const TrainingData& data,
+                             const ImageBatchOptions& images,
+                             std::optional<uint64_t> budget, int* exit_code) {
+  const auto fails = [exit_code](const Status& status) {
+    *exit_code = Report(status);
+    return std::nullopt;
+  };
+  const auto model = MakeModel(flags.plan, data);
+  if (!model.ok()) return fails(model.status());
+  if (data.images != nullptr) {
+    const Status batches =
+        CheckImageBatches(*data.images, images, flags.plan.batch);
+    if (!batches.ok()) return fails(batches);
+  }
+  auto search = PlanSearch::Create(*model, MakePlanOptions(flags.plan, budget));
+  if (!search.ok()) return fails(search.status());
+  *exit_code = ReportUnlessFits(*search, !flags.plan.precision.empty());
+  if (*exit_code != 0) return std::nullopt;
+  return std::move(*search).Take();
+}
+
 int Run(const TrainCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
@@ -120,30 +146,28 @@ int Run(const TrainCommandFlags& flags) {
     images.augment = *parsed;
   }
   TrainOptions options = WithPreset(flags);
-  // Planning may take long: what is wrong with the options comes before it.
+  // Planning may take long: what is wrong with the options, or with the files
+  // that they name, comes before it.
   if (const Status status = CheckTrainOptions(options); !status.ok()) {
     return Report(status);
   }
   if (const Status status = CheckForText(flags); !status.ok()) {
     return Report(status);
   }
+  if (const Status status = CheckRunFiles(options); !status.ok()) {
+    return Report(status);
+  }
   auto data = OpenTrainingData(flags.plan.model, flags.data);
   if (!data.ok()) return Report(data.status());
-  auto model = MakeModel(flags.plan, *data);
-  if (!model.ok()) return Report(model.status());
-  if (data->images != nullptr) {
-    const Status batches =
-        CheckImageBatches(*data->images, images, flags.plan.batch);
-    if (!batches.ok()) return Report(batches);
-  }
-  auto search =
-      PlanSearch::Create(*model, MakePlanOptions(flags.plan, *budget));
-  if (!search.ok()) return Report(search.status());
-  if (const int code = ReportUnlessFits(*search, !flags.plan.precision.empty());
-      code != 0)
-    return code;
-  // What was built to find it is no part of the process in training.
-  const Plan plan = std::move(*search).Take();
+  int exit_code = 0;
+  std::optional<Plan> found =
+      FindPlan(flags, *data, images, *budget, &exit_code);
+  if (!found.has_value()) return exit_code;
+  // It lies scattered over the pages on which it was searched for. A copy lies
+  // together, on fewer.
+  ReturnFreeHeap();
+  const Plan plan = *found;
+  found.reset();
 
   options.stop = StopOnSignals();
   if (!flags.json) {

@@ -23,6 +23,10 @@ bool ResetPeakRss();
 // memory than a training step.
 void ReturnFreeHeap();
 
+// The same for what the calling thread's stack has grown to, below the caller:
+// deep recursions leave it in memory.
+void ReturnFreeStack();
+
 // Where code is run, Linux maps what is in its cache of the 64 kB around it, of
 // which most is never run. It does so within one mapping only: from now on,
 // those of the program's own code and constants have 16 kB each. A page that is

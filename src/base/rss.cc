@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -72,6 +73,25 @@ bool ResetPeakRss() {
   const bool done = write(fd, "5", 1) == 1;
   close(fd);
   return done;
+}
+
+void ReturnFreeStack() {
+#if defined(__GLIBC__)
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+  void* lowest = nullptr;
+  size_t bytes = 0;
+  const int error = pthread_attr_getstack(&attributes, &lowest, &bytes);
+  pthread_attr_destroy(&attributes);
+  if (error != 0) return;
+  constexpr uintptr_t kCalls = 16 << 10;  // from here on
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(lowest);
+  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  const uintptr_t end = (here - kCalls) / page * page;
+  // Where it has never grown to, there is nothing, which is no harm.
+  if (begin < end) Advise({begin, end}, MADV_DONTNEED);
+#endif
 }
 
 void MapCodeInPieces() {

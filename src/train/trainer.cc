@@ -46,8 +46,10 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
   TrainSummary summary;
   summary.arena_bytes = plan.arena_bytes();
   const int64_t peak_before = PeakRssBytes();
+  // What planning leaves.
   ReturnFreeHeap();
-  ReturnCode();  // that of planning
+  ReturnFreeStack();
+  ReturnCode();
   summary.rss_base_bytes = CurrentRssBytes();
   ResetPeakRss();
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
