@@ -21,7 +21,10 @@ Command AddTrainCommand(CLI::App& app);
 Command AddEvalCommand(CLI::App& app);
 Command AddInspectCommand(CLI::App& app);
 Command AddExportCommand(CLI::App& app);
+Command AddTranslateCommand(CLI::App& app);
 Command AddDataCommand(CLI::App& app);
+// A part of `data`, whose name is put into `command`.
+Command AddPrepareCommand(CLI::App& data, const CLI::App** command);
 Command AddReproduceCommand(CLI::App& app);
 
 // Prints "thimble: <message>" to stderr, options in place of fields, and

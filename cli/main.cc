@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "thimble/rss.h"
 #include "thimble/text.h"
 #include "words.h"
 
@@ -92,6 +93,7 @@ int Main(int argc, char** argv) {
   const Command plan = AddPlanCommand(app);
   const Command train = AddTrainCommand(app);
   const Command eval = AddEvalCommand(app);
+  const Command translate = AddTranslateCommand(app);
   const Command inspect = AddInspectCommand(app);
   const Command exporting = AddExportCommand(app);
   const Command data = AddDataCommand(app);
@@ -118,6 +120,7 @@ int Main(int argc, char** argv) {
   }
   if (app.got_subcommand("plan")) return plan();
   if (app.got_subcommand("train")) return train();
+  if (app.got_subcommand("translate")) return translate();
   if (app.got_subcommand("inspect")) return inspect();
   if (app.got_subcommand("export")) return exporting();
   if (app.got_subcommand("data")) return data();
@@ -169,6 +172,7 @@ static int ReportOutOfMemory() {
 }
 
 int main(int argc, char** argv) {
+  thimble::MapCodeInPieces();
   HoldStandardDescriptors();
   // A file that gets too large for the shell's limit is an error code, not the
   // end.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -14,6 +12,7 @@
 #include "options.h"
 #include "progress.h"
 #include "sparse_options.h"
+#include "stop.h"
 #include "thimble/model.h"
 #include "thimble/plan_search.h"
 #include "thimble/size.h"
@@ -37,30 +36,6 @@ struct TrainCommandFlags {
   std::string augment;  // unset: the data set's usual one
   bool json = false;
 };
-
-std::atomic<bool> g_stop{false};
-
-// The first signal asks for a clean end. A second one, of whatever number, ends
-// the process by itself: it is held back until the handler is done.
-void OnStopSignal(int number) {
-  if (!g_stop.exchange(true)) return;
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
-void StopOnSignals() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before = {};
-    sigaction(number, nullptr, &before);
-    // nohup and a shell's background jobs ask for that.
-    if (before.sa_handler == SIG_IGN) continue;
-    struct sigaction action = {};
-    action.sa_handler = OnStopSignal;
-    sigaction(number, &action, nullptr);
-  }
-  // A log or terminal that goes away is an error code, not the end.
-  signal(SIGPIPE, SIG_IGN);
-}
 
 TrainOptions WithPreset(const TrainCommandFlags& flags) {
   const TrainingPreset preset = PresetOf(flags.plan.model);
@@ -174,8 +149,7 @@ int Run(const TrainCommandFlags& flags) {
   // What was built to find it is no part of the process in training.
   const Plan plan = std::move(*search).Take();
 
-  options.stop = &g_stop;
-  StopOnSignals();
+  options.stop = StopOnSignals();
   if (!flags.json) {
     std::printf("arena %s, process beside it at most %s\n",
                 FormatBytesUp(plan.arena_bytes()).c_str(),
@@ -250,6 +224,9 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   command.add_flag("--overwrite", train.overwrite,
                    "Start anew where --out holds a run already, and replace "
                    "it; without this and --resume it is refused");
+  AddWhole(command, "--keep-epochs", train.keep_epochs, kCount,
+           "Keep the weights of the last N epochs in --out, for --average "
+           "(default 0)");
   command.add_option("--log", train.log_path, "File for JSON lines")
       ->check(CheckNotEmpty);
   command.add_flag("--poison", train.poison,

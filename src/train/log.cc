@@ -224,7 +224,8 @@ std::string SummaryJson(const TrainSummary& summary) {
   AppendAll(&line, "{\"event\":\"summary\",\"arena_bytes\":"sv,
             static_cast<int64_t>(summary.arena_bytes), ",\"rss_base_bytes\":"sv,
             summary.rss_base_bytes, ",\"rss_peak_bytes\":"sv,
-            summary.rss_peak_bytes, train::SpeedKey(summary.axis),
+            summary.rss_peak_bytes, ",\"rss_process_peak_bytes\":"sv,
+            summary.rss_process_peak_bytes, train::SpeedKey(summary.axis),
             summary.per_second);
   for (const TestMetric& metric : summary.metrics) {
     AppendAll(&line, Key("best_test_", metric.name), metric.best,

@@ -42,6 +42,14 @@ Status CheckTrainOptions(const TrainOptions& options) {
         "TrainOptions::resume goes on with a run and TrainOptions::overwrite "
         "starts it anew; give one of them");
   }
+  if (options.keep_epochs < 0) {
+    return Status::Usage("fewer than 0 epochs cannot be kept");
+  }
+  if (options.keep_epochs > 0 && options.out_dir.empty()) {
+    return Status::Usage(
+        "TrainOptions::keep_epochs needs TrainOptions::out_dir, the folder to "
+        "keep them in");
+  }
   if (options.warmup_steps < 0) {
     return Status::Usage("the warm-up cannot be shorter than 0 steps");
   }
