@@ -79,8 +79,7 @@ void PrintSummary(const EvalCommandFlags& flags, const EvaluateSummary& summary,
   std::printf("%s on %s: ", Printable(summary.model).c_str(),
               TestCount(summary, flags.data.validation > 0).c_str());
   if (text != nullptr) {
-    std::printf("BLEU %.2f, perplexity %.2f, ", text->bleu.bleu,
-                text->perplexity);
+    std::printf("BLEU %.2f, ", text->bleu.bleu);
   }
   for (const EvaluateSummary::Metric& metric : summary.metrics) {
     std::printf("%s %s, ", Printable(metric.name).c_str(),

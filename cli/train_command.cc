@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -14,6 +12,7 @@
 #include "options.h"
 #include "progress.h"
 #include "sparse_options.h"
+#include "stop.h"
 #include "thimble/model.h"
 #include "thimble/plan_search.h"
 #include "thimble/rss.h"
@@ -38,30 +37,6 @@ struct TrainCommandFlags {
   std::string augment;  // unset: the data set's usual one
   bool json = false;
 };
-
-std::atomic<bool> g_stop{false};
-
-// The first signal asks for a clean end. A second one, of whatever number, ends
-// the process by itself: it is held back until the handler is done.
-void OnStopSignal(int number) {
-  if (!g_stop.exchange(true)) return;
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
-void StopOnSignals() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before = {};
-    sigaction(number, nullptr, &before);
-    // nohup and a shell's background jobs ask for that.
-    if (before.sa_handler == SIG_IGN) continue;
-    struct sigaction action = {};
-    action.sa_handler = OnStopSignal;
-    sigaction(number, &action, nullptr);
-  }
-  // A log or terminal that goes away is an error code, not the end.
-  signal(SIGPIPE, SIG_IGN);
-}
 
 TrainOptions WithPreset(const TrainCommandFlags& flags) {
   const TrainingPreset preset = PresetOf(flags.plan.model);
@@ -171,11 +146,15 @@ int Run(const TrainCommandFlags& flags) {
     images.augment = *parsed;
   }
   TrainOptions options = WithPreset(flags);
-  // Planning may take long: what is wrong with the options comes before it.
+  // Planning may take long: what is wrong with the options, or with the files
+  // that they name, comes before it.
   if (const Status status = CheckTrainOptions(options); !status.ok()) {
     return Report(status);
   }
   if (const Status status = CheckForText(flags); !status.ok()) {
+    return Report(status);
+  }
+  if (const Status status = CheckRunFiles(options); !status.ok()) {
     return Report(status);
   }
   auto data = OpenTrainingData(flags.plan.model, flags.data);
@@ -190,8 +169,7 @@ int Run(const TrainCommandFlags& flags) {
   const Plan plan = *found;
   found.reset();
 
-  options.stop = &g_stop;
-  StopOnSignals();
+  options.stop = StopOnSignals();
   if (!flags.json) {
     std::printf("arena %s, process beside it at most %s\n",
                 FormatBytesUp(plan.arena_bytes()).c_str(),

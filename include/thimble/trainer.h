@@ -153,6 +153,11 @@ std::string SummaryJson(const TrainSummary& summary);
 // asks too; this is for those who plan in between, which may take long.
 Status CheckTrainOptions(const TrainOptions& options);
 
+// Whether the folder and the log of a run can be what its options say, as far
+// as that is seen without writing: a folder that holds another run, a log that
+// is no file. Train asks too; this is for those who plan in between.
+Status CheckRunFiles(const TrainOptions& options);
+
 // Trains on what `source` gives, which must be what the plan's feeds take.
 // `observer` may be null.
 Result<TrainSummary> Train(const Plan& plan, BatchSource& source,

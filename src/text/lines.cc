@@ -32,6 +32,12 @@ Status LineReader::Bad(const std::string& what) const {
   return Status::Failed(fmt::format("{}:{}: {}", path(), number_, what));
 }
 
+Status LineReader::TooLong() const {
+  return Bad(fmt::format(
+      "the line is longer than {} bytes; text has a sentence on each line",
+      kLongestLine));
+}
+
 Status LineReader::Fill() {
   std::memmove(buffer_.data(), buffer_.data() + at_, filled_ - at_);
   filled_ -= at_;
@@ -52,12 +58,7 @@ Result<bool> LineReader::Next(std::string_view* line) {
     const size_t end = rest.find('\n', searched);
     const bool is_last = end == rest.npos && offset_ >= bytes_;
     if (end == rest.npos && !is_last) {
-      if (rest.size() > kLongestLine) {
-        return Bad(fmt::format(
-            "the line is longer than {} bytes; text has a sentence on each "
-            "line",
-            kLongestLine));
-      }
+      if (rest.size() > kLongestLine) return TooLong();
       searched = rest.size();
       const uint64_t before = offset_;
       TH_RETURN_IF_ERROR(Fill());
@@ -70,6 +71,7 @@ Result<bool> LineReader::Next(std::string_view* line) {
       return false;
     }
     *line = rest.substr(0, end);
+    if (line->size() > kLongestLine) return TooLong();
     at_ += is_last ? rest.size() : end + 1;
     if (number_ == 1 && line->starts_with(kByteOrderMark)) {
       line->remove_prefix(kByteOrderMark.size());

@@ -35,6 +35,7 @@ class LineReader {
   Status Fill();
   Status Check(std::string_view line) const;
   Status Bad(const std::string& what) const;
+  Status TooLong() const;
 
   FileDescriptor file_;
   uint64_t bytes_;

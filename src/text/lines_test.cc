@@ -60,10 +60,13 @@ TEST(LineReader, WhatIsNoTextIsRefusedByFileAndLine) {
                    "(iconv), or unpack it if it is compressed"}));
   EXPECT_EQ(LinesOf(std::string("a\0\n", 3)),
             Lines{"f:1: the line has a byte 0; this is no text, or not UTF-8"});
-  const Lines lines = LinesOf(std::string(3'000'000, 'x'));
-  ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find("f:1: the line is longer than 1048576 bytes"),
-            std::string::npos);
+  for (const size_t length : {1'048'577u, 2'000'000u, 3'000'000u}) {
+    const Lines lines = LinesOf(std::string(length, 'x'));
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_NE(lines[0].find("f:1: the line is longer than 1048576 bytes"),
+              std::string::npos);
+  }
+  EXPECT_EQ(LinesOf(std::string(1'048'576, 'x'))[0].size(), 1'048'576u);
 }
 
 TEST(ForEachWord, DividesAtWhiteSpace) {

@@ -28,10 +28,6 @@ bool PairSorter::Head::operator<(const Head& other) const {
 PairSorter::PairSorter(std::string path, uint64_t seed, size_t bytes)
     : path_(std::move(path)), seed_(seed), most_(bytes) {}
 
-PairSorter::~PairSorter() {
-  if (file_.get() >= 0) unlink(path_.c_str());
-}
-
 Status PairSorter::Add(uint32_t line, std::span<const uint32_t> source,
                        std::span<const uint32_t> target) {
   const PhiloxBlock bits = RandomStream(seed_, 0, kTextOrderStream).Block(line);
@@ -88,6 +84,8 @@ Status PairSorter::Finish() {
   tokens_ = {};
   TH_RETURN_IF_ERROR(writer_->Commit());
   TH_ASSIGN_OR_RETURN(file_, OpenForReading(path_));
+  // It is there for as long as it is open, and nobody else needs it.
+  unlink(path_.c_str());
   const size_t piece =
       std::clamp(most_ / runs_.size(), kLeastPiece, kMostPiece);
   for (size_t run = 0; run < runs_.size(); ++run) {

@@ -25,10 +25,9 @@ class PairSorter {
     std::span<const uint32_t> source, target;
   };
 
-  // `path` is for the file, which is only there between Finish and the end.
+  // `path` is for the file, which has no name any more once Finish is done.
   // Takes `bytes` of memory, and what the longest pair needs for each run.
   PairSorter(std::string path, uint64_t seed, size_t bytes);
-  ~PairSorter();
   PairSorter(const PairSorter&) = delete;
   PairSorter& operator=(const PairSorter&) = delete;
 

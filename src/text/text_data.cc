@@ -70,8 +70,8 @@ Result<std::unique_ptr<TextData>> TextData::Open(const std::string& dir) {
   impl->name = dir;
   if (!IsFolder(dir)) {
     return Status::Failed(
-        fmt::format("{} is no folder; text is prepared by thimble data "
-                    "prepare, and the folder that it writes is given here",
+        fmt::format("{} is no folder; text is prepared by PrepareText, and "
+                    " the folder that it writes is given here",
                     dir));
   }
   Sha256 sha;
@@ -83,8 +83,8 @@ Result<std::unique_ptr<TextData>> TextData::Open(const std::string& dir) {
     if (!is_there && split != TextSplit::kTrain) continue;
     if (!is_there) {
       return Status::Failed(
-          fmt::format("{} has no file train.tokens; thimble data prepare "
-                      "makes it of text",
+          fmt::format("{} has no file train.tokens; PrepareText makes it of "
+                      "text",
                       dir));
     }
     TH_ASSIGN_OR_RETURN(text::TokenFile file, text::TokenFile::Open(path));

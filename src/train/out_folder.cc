@@ -81,6 +81,19 @@ Result<FileDescriptor> PrepareOutDir(const std::string& dir,
   return folder;
 }
 
+Status CheckCanBeMade(const std::string& dir) {
+  std::string above = dir;
+  for (bool is_there = false; !is_there;) {
+    TH_ASSIGN_OR_RETURN(is_there, IsThere(above));
+    if (!is_there) above = FolderOf(above);
+  }
+  const bool is_folder = IsFolder(above);
+  if (is_folder && access(above.c_str(), W_OK) == 0) return Status::Ok();
+  return Status::Failed(
+      fmt::format("cannot make folder {}: {} is {}", dir, above,
+                  is_folder ? "not writable" : "there and is not a folder"));
+}
+
 Status CheckHoldsNoRun(const std::string& dir) {
   TH_ASSIGN_OR_RETURN(const bool has_checkpoint, IsThere(CheckpointPath(dir)));
   if (has_checkpoint) {

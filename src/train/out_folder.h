@@ -47,6 +47,9 @@ class MadeFolders {
 Result<FileDescriptor> PrepareOutDir(const std::string& dir,
                                      MadeFolders* made = nullptr);
 
+// Fails where `dir` is not there and cannot be made. Makes nothing.
+Status CheckCanBeMade(const std::string& dir);
+
 // Fails where a run has left weights or a checkpoint in `dir`.
 Status CheckHoldsNoRun(const std::string& dir);
 

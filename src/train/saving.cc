@@ -32,6 +32,15 @@ Status CopyInto(const FileDescriptor& folder, const std::string& path) {
 
 }  // namespace
 
+Status CheckOutFolder(const TrainOptions& options) {
+  const std::string& dir = options.out_dir;
+  if (dir.empty()) return Status::Ok();
+  if (!IsFolder(dir)) return CheckCanBeMade(dir);
+  TH_RETURN_IF_ERROR(CheckIsNoOutFile(dir, options.log_path));
+  if (options.resume) return HoldsRunToResume(dir).status();
+  return options.overwrite ? Status::Ok() : CheckHoldsNoRun(dir);
+}
+
 Result<Saver> Saver::Open(const TrainOptions& options) {
   Saver saver;
   if (options.out_dir.empty()) return saver;
@@ -40,11 +49,9 @@ Result<Saver> Saver::Open(const TrainOptions& options) {
   saver.made_ = std::make_unique<MadeFolders>();
   TH_ASSIGN_OR_RETURN(saver.folder_,
                       PrepareOutDir(saver.dir_, saver.made_.get()));
-  TH_RETURN_IF_ERROR(CheckIsNoOutFile(saver.dir_, options.log_path));
+  TH_RETURN_IF_ERROR(CheckOutFolder(options));
   if (options.resume) {
     TH_ASSIGN_OR_RETURN(saver.goes_on_, HoldsRunToResume(saver.dir_));
-  } else if (!options.overwrite) {
-    TH_RETURN_IF_ERROR(CheckHoldsNoRun(saver.dir_));
   }
   return saver;
 }
@@ -138,7 +145,7 @@ Settings SettingsOf(const Plan& plan, Settings source,
       {"SIMD target", std::string(target)}};
   // Files from before there was a choice name neither.
   if (!plan.options().precision.is_f32()) {
-    settings["precision"] = plan.options().precision.ToString();
+    settings[kPrecision] = plan.options().precision.ToString();
   }
   settings.merge(SparseFactsOf(plan));
   // By what they mean: a default that is typed out is still the default.

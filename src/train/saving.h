@@ -21,6 +21,11 @@
 
 namespace thimble::train {
 
+// Fails where the folder does not hold what the options say: a run to go on
+// with, none, or one to replace; or where the log would be a file of it. Writes
+// nothing. A folder that is not there is fine where it can be made.
+Status CheckOutFolder(const TrainOptions& options);
+
 class Saver {
  public:
   // Opens and locks the folder, which must hold what the options say: a run to

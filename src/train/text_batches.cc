@@ -191,7 +191,7 @@ class TextBatches final : public BatchSource {
       return Status::Usage(fmt::format(
           "'{}' has a sentence of {} to train on, and a batch has at most {}; "
           "use a larger TextBatchOptions::max_tokens, or prepare the text with "
-          "a smaller --max-length",
+          "a smaller PrepareOptions::max_length",
           data_.name(), Counted(longest, "token"), options_.max_tokens));
     }
     TH_RETURN_IF_ERROR(CheckRoom(plan, TextSplit::kTrain));
@@ -233,7 +233,7 @@ class TextBatches final : public BatchSource {
       return Status::Usage(fmt::format(
           "the {} split of '{}' has a {} sentence of {}, and the plan of {} "
           "has room for {} at once; plan with a {} of at least {}, or prepare "
-          "the text with a smaller --max-length",
+          "the text with a smaller PrepareOptions::max_length",
           TextSplitName(split), data_.name(), what, Counted(longest, "token"),
           plan.model(), room,
           plan.microbatches() > 1 ? "PlanOptions::microbatch" : "Model::batch",

@@ -301,7 +301,7 @@ TEST_F(TextBatches, WhatDoesNotFitIsRefusedWithWhatToChange) {
   has(Refusal(PlanFor(TextModel(200), 20), options_),
       "has a source sentence of 30 tokens, and the plan of net has room for 20 "
       "at once; plan with a PlanOptions::microbatch of at least 30, or prepare "
-      "the text with a smaller --max-length");
+      "the text with a smaller PrepareOptions::max_length");
   has(Refusal(PlanFor(TextModel(29), 0), {.max_tokens = 30}),
       "plan with a Model::batch of at least 30");
   has(Refusal(PlanFor(TextModel(200), 40), {.max_tokens = 29}),

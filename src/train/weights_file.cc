@@ -183,12 +183,6 @@ Status CheckPlace(const std::string& from, const std::string& to,
                   to));
 }
 
-std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return path.substr(0, std::max<size_t>(slash, 1));
-}
-
 // "[1,2]"
 template <typename Numbers>
 std::string JsonList(const Numbers& numbers) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/test_folder.h"
 #include "expect_cli.h"
@@ -17,7 +18,8 @@ namespace {
 
 TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   const std::string commands =
-      "the commands are plan, train, eval, inspect, export, data, reproduce";
+      "the commands are plan, train, eval, translate, inspect, export, data, "
+      "reproduce";
   ExpectRefused({}, 2, "subcommand is required; " + commands);
   ExpectRefused({"foo"}, 2, "there is no command 'foo'; " + commands);
   ExpectRefused({"foo", "cnn", "--json"}, 2, "no command 'foo'; " + commands);
@@ -104,6 +106,21 @@ TEST(Cli, TakesAPrecisionForAllTensorsOrForARole) {
   }
 }
 
+TEST(Cli, TableSaysWhatTheStateIsStoredInWhereItIsNotAsTheWeight) {
+  const Args plan = {"plan", "mlp", "--threads", "1", "--precision", "f16"};
+  for (const Args& same : {Args{}, Args{"--optimizer-state", "f16"}}) {
+    EXPECT_NE(RunCli(plan + same).out.find(" f16, 1 thread"),
+              std::string::npos);
+  }
+  const std::pair<const char*, std::string> others[] = {
+      {"f32", "f32"}, {"u8", "u8 in blocks of 64"}};
+  for (const auto& [type, text] : others) {
+    EXPECT_NE(RunCli(plan + Args{"--optimizer-state", type})
+                  .out.find(" f16, optimizer state " + text + ", 1 thread"),
+              std::string::npos);
+  }
+}
+
 TEST(Cli, TakesGradientsInBytesOrNoneAtAll) {
   const Args plan = {"plan", "mlp", "--json"};
   for (const char* how : {"u8", "none"}) {
@@ -112,7 +129,10 @@ TEST(Cli, TakesGradientsInBytesOrNoneAtAll) {
     EXPECT_NE(result.out.find("gradients " + std::string(how)),
               std::string::npos);
   }
-  ExpectRefused(plan + Args{"--gradients", "u4"}, 2, "f32, f16 and bf16 are");
+  ExpectRefused(plan + Args{"--gradients", "u4"}, 2,
+                "f32, f16 and bf16 are; here also u8 and none");
+  ExpectRefused(plan + Args{"--optimizer-state", "none"}, 2,
+                "f32, f16 and bf16 are; here also u8");
   // Plain momentum is what several microbatches have by default.
   const Args parts = plan + Args{"--gradients", "none", "--microbatch", "10"};
   EXPECT_EQ(RunCli(parts).exit_code, 0);

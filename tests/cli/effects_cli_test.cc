@@ -57,15 +57,16 @@ TEST(Effects, OfTwoPassesAreNoneWhereNothingIsFused) {
 }
 
 TEST(Effects, OfMomentumsOptionsAreNoneWithoutIt) {
-  ExpectBothRefuse("mlp", {"--nesterov", "--momentum", "0"},
-                   "--nesterov: is a form of momentum");
+  for (const char* form : {"--nesterov", "--no-nesterov"}) {
+    ExpectBothRefuse("mlp", {form, "--momentum", "0"},
+                     std::string(form) + ": is a form of momentum");
+  }
   for (const char* type : {"u8", "f16"}) {
     ExpectBothRefuse("mlp", {"--optimizer-state", type, "--momentum", "0"},
                      "--momentum 0 keeps nothing");
   }
   for (const Args& good :
-       {Args{"--momentum", "0"}, Args{"--momentum", "0", "--no-nesterov"},
-        Args{"--nesterov", "--optimizer-state", "u8"},
+       {Args{"--momentum", "0"}, Args{"--nesterov", "--optimizer-state", "u8"},
         Args{"--optimizer", "adam", "--optimizer-state", "u8"}}) {
     EXPECT_EQ(RunCli(Args{"plan", "mlp"} + good).exit_code, 0);
   }
