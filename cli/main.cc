@@ -135,7 +135,12 @@ Command ParseCommand(int argc, char** argv, int* exit_code) {
 int Main(int argc, char** argv) {
   int exit_code = 0;
   const Command command = ParseCommand(argc, argv, &exit_code);
-  return command ? command() : exit_code;
+  if (!command) return exit_code;
+  // Nothing of the parser is needed again, and planning may take more than the
+  // run that is planned.
+  ReturnFreeHeap();
+  ReturnCode();
+  return command();
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Planned equals measured: the resident memory that the tool's process gains in
-// training, tests and saving is the arena and some 2 MB besides, of which the
-// plan says how much; from its start to its end it takes less than 4 MB beside.
-// And a limit that cannot hold that is told before it runs. Not built under
-// sanitizers, whose shadow memory would be measured instead.
+// training, tests and saving is the arena and at most 2.6 MB besides, of which
+// the plan says how much; from its start to its end it takes less than 4 MB
+// beside. And a limit that cannot hold that is told before it runs. Not built
+// under sanitizers, whose shadow memory would be measured instead.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -110,7 +110,7 @@ void CheckMemory(const Run& run) {
   EXPECT_GT(base, 0);
   EXPECT_LE(over, announced);
   if (run.options.empty()) {
-    EXPECT_LE(announced, 2'000'000);
+    EXPECT_LE(announced, 2'550'000);
   }
   // And the arena is really used: a plan far above the truth would be no
   // promise either.
@@ -119,7 +119,7 @@ void CheckMemory(const Run& run) {
                                 std::to_string(over));
 }
 
-TEST(Memory, PeakRssOverBaseIsTheArenaAndAtMostTwoMegabytes) {
+TEST(Memory, PeakRssOverBaseIsTheArenaAndWhatThePlanAnnounces) {
   DropFromPageCache(THIMBLE_CLI);
   for (const char* model : {"mlp", "cnn"}) {
     for (const char* batch : {"32", "256"}) {
@@ -132,7 +132,7 @@ TEST(Memory, PeakRssOverBaseIsTheArenaAndAtMostTwoMegabytes) {
 
 // What is kept for each op, and each tensor that is saved, shows here: up to
 // eleven thousand ops and two thousand tensors.
-TEST(Memory, ManyOpsAndTensorsTakeNoMoreThanTwoMegabytesEither) {
+TEST(Memory, ManyOpsAndTensorsTakeLittleMore) {
   DropFromPageCache(THIMBLE_CLI);
   const FewImages images;
   for (const char* model : {"wrn-40-1", "resnet-110", "resnet-164"}) {
