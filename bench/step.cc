@@ -30,7 +30,7 @@ namespace {
 
 struct Options {
   std::string model = "wrn-28-2";
-  int64_t batch = 100;
+  int64_t batch = 0;  // the model's own
   PlanOptions plan = {.threads = 2};
   int64_t steps = 20;
 };
@@ -74,9 +74,6 @@ Options Parse(std::span<char*> arguments) {
       const Result<DType> dtype = ParseFloatType(value);
       if (!dtype.ok()) Fail(dtype.status().message(), 2);
       options.plan.precision = Precision::All(*dtype);
-      options.plan.optimizer =
-          Sgd({.rounding = *dtype == DType::kBF16 ? Rounding::kStochastic
-                                                  : Rounding::kNearest});
     } else {
       Fail(fmt::format("unknown option '{}'; --help lists them", option), 2);
     }
@@ -102,24 +99,52 @@ class Stopwatch final : public OpWatcher {
   double last_ = 0;
 };
 
+// Sentences of as many tokens, like those of real text.
+constexpr int64_t kSentence = 25;
+
+// Of `rows` tokens or images, of each axis.
+int64_t CountOf(const Axis& axis, int64_t rows) {
+  const bool is_of_sentences = axis.name == "sentences";
+  return is_of_sentences ? rows / kSentence : rows;
+}
+
 // Anything but zeros, which some kernels would be quicker with.
 void Feed(Session& session) {
   for (const End& feed : session.plan().train_ends().feeds) {
     const DType dtype =
         session.plan().graph().value(feed.value).spec.storage.dtype;
     uint32_t noise = 1;
-    if (dtype == DType::kU8) {
+    if (feed.name.ends_with("_ends")) {
+      int32_t end = 0;
+      for (int32_t& x : session.Elements<int32_t>(feed.value)) {
+        x = end += kSentence;
+      }
+    } else if (dtype == DType::kU8) {
       for (uint8_t& x : session.Elements<uint8_t>(feed.value)) {
         noise = noise * 1664525 + 1013904223;
         x = static_cast<uint8_t>(noise >> 24);
       }
     } else {
       int32_t label = 0;
+      // Rows of a table, where tokens: not always the same ones.
+      const int32_t labels =
+          session.plan().graph().axes().size() > 1 ? 6000 : 10;
       for (int32_t& x : session.Elements<int32_t>(feed.value)) {
-        x = label++ % 10;
+        x = label++ % labels;
       }
     }
   }
+}
+
+AxisParts PartsFrom(const Plan& plan, int64_t first) {
+  AxisParts parts = {};
+  for (size_t i = 0; i < plan.graph().axes().size(); ++i) {
+    const Axis& axis = plan.graph().axes()[i];
+    parts[i] = {.first = CountOf(axis, first),
+                .count = CountOf(axis, plan.microbatch()),
+                .total = CountOf(axis, plan.batch())};
+  }
+  return parts;
 }
 
 double RunSteps(Session& session, Stopwatch& watch, int64_t steps) {
@@ -130,8 +155,7 @@ double RunSteps(Session& session, Stopwatch& watch, int64_t steps) {
       Feed(session);  // others use its bytes later; not part of the time
       watch.Start();
       const double begin = Now(/*cpu=*/false);
-      (void)session.Differentiate(
-          {.first = first, .count = plan.microbatch(), .total = plan.batch()});
+      (void)session.Differentiate(PartsFrom(plan, first));
       seconds += Now(/*cpu=*/false) - begin;
     }
     watch.Start();
@@ -176,15 +200,23 @@ void Print(const Plan& plan, const Stopwatch& watch, const Options& options,
     all_bare += kind.bare;
   }
   fmt::print(
-      "step: {:.2f} ms, {:.1f} images/s; bare convolutions {:.2f} ms; "
+      "step: {:.2f} ms, {:.1f} {}/s; bare convolutions {:.2f} ms; "
       "around them {:.1f}% of the step\n",
-      1e3 * step, static_cast<double>(plan.batch()) / step, 1e3 * all_bare,
-      100 * (1 - all_bare / step));
+      1e3 * step, static_cast<double>(plan.batch()) / step,
+      plan.graph().axes()[0].name, 1e3 * all_bare, 100 * (1 - all_bare / step));
 }
 
 int Main(std::span<char*> arguments) {
-  const Options options = Parse(arguments);
+  Options options = Parse(arguments);
   const TrainingPreset preset = PresetOf(options.model);
+  if (options.batch == 0) options.batch = preset.is_of_text ? 2000 : 100;
+  const Rounding rounding = options.plan.precision.parameters == DType::kBF16
+                                ? Rounding::kStochastic
+                                : Rounding::kNearest;
+  options.plan.optimizer =
+      preset.optimizer == "sgd"
+          ? Sgd({.rounding = rounding})
+          : Adam({.decoupled = true, .rounding = rounding});
   const Result<Model> model = BuildModel(
       options.model, {.batch = options.batch, .images = preset.images});
   if (!model.ok()) Fail(model.status().message(), 1);

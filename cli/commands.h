@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The subcommands. Each adds its options to the parser and, when it was chosen,
-// runs; the returned number is the process's exit code: 0 done, 1 failed, 2 the
-// command line was wrong.
+// runs, without the parser; the returned number is the process's exit code: 0
+// done, 1 failed, 2 the command line was wrong.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,7 +21,10 @@ Command AddTrainCommand(CLI::App& app);
 Command AddEvalCommand(CLI::App& app);
 Command AddInspectCommand(CLI::App& app);
 Command AddExportCommand(CLI::App& app);
+Command AddTranslateCommand(CLI::App& app);
 Command AddDataCommand(CLI::App& app);
+// A part of `data`, whose name is put into `command`.
+Command AddPrepareCommand(CLI::App& data, CLI::App** command);
 Command AddReproduceCommand(CLI::App& app);
 
 // Prints "thimble: <message>" to stderr, options in place of fields, and

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <memory>
 
 #include "commands.h"
+#include "meter.h"
 #include "options.h"
 #include "thimble/data.h"
 #include "thimble/size.h"
@@ -19,6 +19,7 @@ struct DataCommandFlags {
   std::string name;
   std::string data_dir;
   FetchOptions fetch;
+  bool is_list = false;
 };
 
 int List(const DataCommandFlags& flags) {
@@ -39,45 +40,23 @@ int List(const DataCommandFlags& flags) {
   return code;
 }
 
-// On a terminal one line that is renewed, elsewhere a line every ten seconds.
-class Meter {
- public:
-  explicit Meter(bool live) : live_(live) {}
-
-  void Show(const FetchProgress& progress) {
-    const Clock::time_point now = Clock::now();
-    const auto pause = live_ ? std::chrono::milliseconds(200)
-                             : std::chrono::milliseconds(10'000);
-    if (now - last_ < pause) return;
-    last_ = now;
-    std::string share;
-    if (progress.total > 0) {
-      share = " of " + FormatBytes(progress.total) + ", " +
-              std::to_string(progress.bytes * 100 / progress.total) + "%";
-    }
-    std::fprintf(stderr, "%s%s: %s%s%s", live_ ? "\r\x1b[K" : "",
-                 progress.doing, FormatBytes(progress.bytes).c_str(),
-                 share.c_str(), live_ ? "" : "\n");
-    open_ = live_;
+std::string ProgressText(const FetchProgress& progress) {
+  std::string text =
+      std::string(progress.doing) + ": " + FormatBytes(progress.bytes);
+  if (progress.total > 0) {
+    text += " of " + FormatBytes(progress.total) + ", " +
+            std::to_string(progress.bytes * 100 / progress.total) + "%";
   }
-
-  void Close() {
-    if (open_) std::fputs("\r\x1b[K", stderr);
-    open_ = false;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  bool live_;
-  bool open_ = false;  // a live line is on the screen
-  Clock::time_point last_ = Clock::now();
-};
+  return text;
+}
 
 int Get(const DataCommandFlags& flags) {
   FetchOptions options = flags.fetch;
   options.places.data_dir = flags.data_dir;
   Meter meter(isatty(STDERR_FILENO) != 0);
-  options.progress = [&meter](const FetchProgress& p) { meter.Show(p); };
+  options.progress = [&meter](const FetchProgress& progress) {
+    if (meter.IsDue()) meter.Show(ProgressText(progress));
+  };
   const auto folder = FetchDataset(flags.name, options);
   meter.Close();
   if (!folder.ok()) return Report(folder.status());
@@ -90,13 +69,14 @@ int Get(const DataCommandFlags& flags) {
 
 Command AddDataCommand(CLI::App& app) {
   auto flags = std::make_shared<DataCommandFlags>();
-  CLI::App* command =
-      app.add_subcommand("data", "Which data sets there are, and get them");
+  CLI::App* command = app.add_subcommand(
+      "data", "Which data sets there are; get them, and prepare text");
   command->require_subcommand(1);
   command->footer(
       "Example:\n"
       "  thimble data list\n"
-      "  thimble data get cifar10");
+      "  thimble data get cifar10\n"
+      "  thimble data prepare multi30k --source de --target en");
   CLI::App* list = command->add_subcommand(
       "list", "The data sets known by name, and where they are");
   list->footer("Example:\n  thimble data list");
@@ -124,7 +104,16 @@ Command AddDataCommand(CLI::App& app) {
                      "The set's own folder (default: in the user's cache)")
         ->check(CheckNotEmpty);
   }
-  return [flags, list] { return list->parsed() ? List(*flags) : Get(*flags); };
+  CLI::App* prepare = nullptr;
+  const Command prepared = AddPrepareCommand(*command, &prepare);
+  // The parser is gone when the command runs.
+  list->parse_complete_callback([flags] { flags->is_list = true; });
+  const auto is_prepare = std::make_shared<bool>(false);
+  prepare->parse_complete_callback([is_prepare] { *is_prepare = true; });
+  return [flags, is_prepare, prepared] {
+    if (*is_prepare) return prepared();
+    return flags->is_list ? List(*flags) : Get(*flags);
+  };
 }
 
 }  // namespace thimble::cli

@@ -47,6 +47,9 @@ Command AddExportCommand(CLI::App& app) {
       ->type_name("FILE")
       ->required()
       ->check(CheckNotEmpty);
+  AddWhole(*command, "--average", flags->options.average, {1, 1000},
+           "Write the mean of the weights of the last N epochs, of which "
+           "`train --keep-epochs` has kept as many");
   command->add_flag("--overwrite", flags->options.overwrite,
                     "Replaces the file where it is there already");
   command->footer(

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "thimble/rss.h"
 #include "thimble/text.h"
 #include "words.h"
 
@@ -81,7 +82,9 @@ std::vector<std::string> ArgumentsOf(int argc, char** argv) {
   return arguments;
 }
 
-int Main(int argc, char** argv) {
+// What the command line asks for. Nothing, where all is said already and
+// `exit_code` is what to end with. The parser's memory is free again by then.
+Command ParseCommand(int argc, char** argv, int* exit_code) {
   CLI::App app(
       "Thimble trains neural networks inside a number of bytes that "
       "you name.",
@@ -92,6 +95,7 @@ int Main(int argc, char** argv) {
   const Command plan = AddPlanCommand(app);
   const Command train = AddTrainCommand(app);
   const Command eval = AddEvalCommand(app);
+  const Command translate = AddTranslateCommand(app);
   const Command inspect = AddInspectCommand(app);
   const Command exporting = AddExportCommand(app);
   const Command data = AddDataCommand(app);
@@ -108,21 +112,35 @@ int Main(int argc, char** argv) {
   try {
     app.parse(ArgumentsOf(argc, argv));
   } catch (const CLI::Success& e) {
-    return app.exit(e);  // --help, --version
+    *exit_code = app.exit(e);  // --help, --version
+    return nullptr;
   } catch (const CLI::ParseError& e) {
     std::fprintf(stderr,
                  "thimble: %s\nRun `thimble --help`, or `thimble COMMAND "
                  "--help`, for what is accepted.\n",
                  Printable(ParseMessage(app, e)).c_str());
-    return 2;
+    *exit_code = 2;
+    return nullptr;
   }
-  if (app.got_subcommand("plan")) return plan();
-  if (app.got_subcommand("train")) return train();
-  if (app.got_subcommand("inspect")) return inspect();
-  if (app.got_subcommand("export")) return exporting();
-  if (app.got_subcommand("data")) return data();
-  if (app.got_subcommand("reproduce")) return reproduce();
-  return eval();
+  if (app.got_subcommand("plan")) return plan;
+  if (app.got_subcommand("train")) return train;
+  if (app.got_subcommand("translate")) return translate;
+  if (app.got_subcommand("inspect")) return inspect;
+  if (app.got_subcommand("export")) return exporting;
+  if (app.got_subcommand("data")) return data;
+  if (app.got_subcommand("reproduce")) return reproduce;
+  return eval;
+}
+
+int Main(int argc, char** argv) {
+  int exit_code = 0;
+  const Command command = ParseCommand(argc, argv, &exit_code);
+  if (!command) return exit_code;
+  // Nothing of the parser is needed again, and planning may take more than the
+  // run that is planned.
+  ReturnFreeHeap();
+  ReturnCode();
+  return command();
 }
 
 }  // namespace
@@ -169,6 +187,7 @@ static int ReportOutOfMemory() {
 }
 
 int main(int argc, char** argv) {
+  thimble::MapCodeInPieces();
   HoldStandardDescriptors();
   // A file that gets too large for the shell's limit is an error code, not the
   // end.

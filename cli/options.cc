@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -41,9 +43,8 @@ std::vector<std::string> SplitAtCommas(const std::string& text) {
 std::string CheckAllowed(const std::string& text) {
   if (text.empty()) return CheckNotEmpty(text);
   for (const std::string& word : SplitAtCommas(text)) {
-    if (word == "sparse") return "'sparse' is not available yet";
     if (word != "exact" && word != "microbatch" && word != "f16" &&
-        word != "bf16") {
+        word != "bf16" && word != "sparse") {
       return "'" + word +
              "' is none of exact, microbatch, f16, bf16, sparse; separate "
              "them by commas";
@@ -60,14 +61,16 @@ void AddAllowFlags(CLI::App& app, PlanFlags& flags) {
              flags.allow_microbatch |= word == "microbatch";
              flags.allow_f16 |= word == "f16";
              flags.allow_bf16 |= word == "bf16";
+             flags.allow_sparse |= word == "sparse";
            }
          },
          "What --budget may change, separated by commas: exact (default, "
          "always part of it), what to compute again, which costs time only; "
          "microbatch, where that is not enough, the largest --microbatch that "
          "fits; f16 and bf16, where even that is not enough, this "
-         "--precision, or of both the one whose step costs less; sparse is "
-         "not available yet. What is given as an option of its own is not "
+         "--precision, or of both the one whose step costs less; sparse, "
+         "where nothing else is enough, the largest --nonzero of 0.5, 0.3, 0.2 "
+         "and 0.1 that fits. What is given as an option of its own is not "
          "changed")
       ->type_name("LIST")
       ->check(CheckAllowed);
@@ -239,6 +242,10 @@ int ThreadsOrDefault(int threads) {
   return threads > 0 ? threads : std::min(UsableCpus(), 256);
 }
 
+bool IsPreparedText(const std::string& data) {
+  return access((data + "/train.tokens").c_str(), F_OK) == 0;
+}
+
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags) {
   auto data =
       OpenDataset(flags.data, {.data_dir = flags.data_dir, .cache_dir = {}});
@@ -309,6 +316,7 @@ PlanOptions MakePlanOptions(const PlanFlags& flags,
   options.optimizer = MakeOptimizer(flags, options.precision);
   options.allow_precision = AllowedPrecisions(flags);
   options.sparse = flags.sparse;
+  if (MayBecomeSparse(flags)) options.allow_nonzero = {0.5, 0.3, 0.2, 0.1};
   options.target_class = flags.target_class.empty()
                              ? TargetClassOf(TargetInUse())
                              : *ParseTargetClass(flags.target_class);

@@ -15,6 +15,7 @@
 #include "thimble/plan.h"
 #include "thimble/status.h"
 #include "thimble/text_data.h"
+#include "thimble/translate.h"
 
 namespace thimble::cli {
 
@@ -28,13 +29,14 @@ struct PlanFlags {
   // Empty: as `precision` says.
   std::string parameters, gradients, activations, state;
   SparseWeights sparse;
+  bool is_nonzero_given = false;
   std::string rounding;  // empty: stochastic for bf16 weights, else nearest
   int threads = 0;       // 0: one per CPU
   std::string budget;
   std::string recompute;  // empty: auto with a budget, else none
   bool two_pass = false;
   bool allow_microbatch = false;
-  bool allow_f16 = false, allow_bf16 = false;
+  bool allow_f16 = false, allow_bf16 = false, allow_sparse = false;
   std::string target_class;    // empty: that of this machine's kernels
   int64_t min_microbatch = 0;  // 0: the model's own
   bool inplace = true;
@@ -137,7 +139,14 @@ void AddBudgetFlag(CLI::App& app, std::string& budget);
 void AddDataFlags(CLI::App& app, DataFlags& flags, bool required);
 void AddValidationFlag(CLI::App& app, DataFlags& flags);
 
+// How translations are searched; `beam` says the default of --beam.
+void AddSearchFlags(CLI::App& app, TranslateOptions& options,
+                    const std::string& beam);
+
 int ThreadsOrDefault(int threads);
+
+// Whether `data` is a folder that `data prepare` has written.
+bool IsPreparedText(const std::string& data);
 
 Result<std::unique_ptr<Dataset>> OpenData(const DataFlags& flags);
 

@@ -48,8 +48,12 @@ std::string CheckBlock(const std::string& text) {
 void AddSparseFlags(CLI::App& app, PlanFlags& flags) {
   AddDecimal(app, "--nonzero", flags.sparse.nonzero, kNonzero,
              "Stores this share of weights, above 0 and at most 1, and no "
-             "others (default 1: all are stored). Gradients and momentum are "
-             "as sparse. Which ones changes while a network learns");
+             "others (default 1: all are stored, unless --allow lets --budget "
+             "choose). Gradients and momentum are as sparse. Which ones "
+             "changes while a network learns");
+  app.get_option("--nonzero")->each([&flags](const std::string&) {
+    flags.is_nonzero_given = true;
+  });
   app.add_option_function<std::string>(
          "--pattern",
          [&flags](const std::string& text) {
@@ -115,8 +119,21 @@ void AddRewiringFlags(CLI::App& app, RewiringOptions& options) {
       ->check(CLI::IsMember({"all", "new"}));
 }
 
+bool MayBecomeSparse(const PlanFlags& flags) {
+  return flags.allow_sparse && !flags.is_nonzero_given;
+}
+
 void CheckSparseEffects(const CLI::App& app, const PlanFlags& flags) {
-  if (!flags.sparse.is_dense()) return;
+  const CLI::Option* reset = app.get_option_no_throw("--reset");
+  if (reset != nullptr && reset->count() > 0 && flags.state == "u8" &&
+      reset->results().back() == "new") {
+    throw CLI::ValidationError(
+        "--reset",
+        "optimizer state in 8 bits is reset as a whole when weights are "
+        "rewired: its blocks share scales. Leave out --reset new, or "
+        "--optimizer-state u8");
+  }
+  if (!flags.sparse.is_dense() || MayBecomeSparse(flags)) return;
   for (const char* option :
        {"--pattern", "--sparse-index", "--sparsify", "--rewire",
         "--rewire-every", "--prune", "--reset"}) {

@@ -16,7 +16,11 @@ void AddSparseFlags(CLI::App& app, PlanFlags& flags);
 // Of train alone.
 void AddRewiringFlags(CLI::App& app, RewiringOptions& options);
 
-// What would have no effect is refused: throws CLI::ValidationError.
+// Whether the budget may choose how many weights are stored.
+bool MayBecomeSparse(const PlanFlags& flags);
+
+// What would have no effect, or cannot be, is refused: throws
+// CLI::ValidationError.
 void CheckSparseEffects(const CLI::App& app, const PlanFlags& flags);
 
 }  // namespace thimble::cli

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -14,8 +12,10 @@
 #include "options.h"
 #include "progress.h"
 #include "sparse_options.h"
+#include "stop.h"
 #include "thimble/model.h"
 #include "thimble/plan_search.h"
+#include "thimble/rss.h"
 #include "thimble/size.h"
 #include "thimble/text.h"
 #include "thimble/trainer.h"
@@ -37,30 +37,6 @@ struct TrainCommandFlags {
   std::string augment;  // unset: the data set's usual one
   bool json = false;
 };
-
-std::atomic<bool> g_stop{false};
-
-// The first signal asks for a clean end. A second one, of whatever number, ends
-// the process by itself: it is held back until the handler is done.
-void OnStopSignal(int number) {
-  if (!g_stop.exchange(true)) return;
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
-void StopOnSignals() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before = {};
-    sigaction(number, nullptr, &before);
-    // nohup and a shell's background jobs ask for that.
-    if (before.sa_handler == SIG_IGN) continue;
-    struct sigaction action = {};
-    action.sa_handler = OnStopSignal;
-    sigaction(number, &action, nullptr);
-  }
-  // A log or terminal that goes away is an error code, not the end.
-  signal(SIGPIPE, SIG_IGN);
-}
 
 TrainOptions WithPreset(const TrainCommandFlags& flags) {
   const TrainingPreset preset = PresetOf(flags.plan.model);
@@ -135,6 +111,31 @@ Status CheckForText(const TrainCommandFlags& flags) {
                        flags.plan.model + " reads text; leave it out");
 }
 
+// The plan to train in. Without one, what is wrong is told, and `exit_code`
+// set. What was built to find it is no part of the process in training, and
+// neither is the model.
+std::optional<Plan> FindPlan(const TrainCommandFlags& flags,
+                             const TrainingData& data,
+                             const ImageBatchOptions& images,
+                             std::optional<uint64_t> budget, int* exit_code) {
+  const auto fails = [exit_code](const Status& status) {
+    *exit_code = Report(status);
+    return std::nullopt;
+  };
+  const auto model = MakeModel(flags.plan, data);
+  if (!model.ok()) return fails(model.status());
+  if (data.images != nullptr) {
+    const Status batches =
+        CheckImageBatches(*data.images, images, flags.plan.batch);
+    if (!batches.ok()) return fails(batches);
+  }
+  auto search = PlanSearch::Create(*model, MakePlanOptions(flags.plan, budget));
+  if (!search.ok()) return fails(search.status());
+  *exit_code = ReportUnlessFits(*search, !flags.plan.precision.empty());
+  if (*exit_code != 0) return std::nullopt;
+  return std::move(*search).Take();
+}
+
 int Run(const TrainCommandFlags& flags) {
   auto budget = ParseBudget(flags.plan.budget);
   if (!budget.ok()) return Report(budget.status());
@@ -145,33 +146,30 @@ int Run(const TrainCommandFlags& flags) {
     images.augment = *parsed;
   }
   TrainOptions options = WithPreset(flags);
-  // Planning may take long: what is wrong with the options comes before it.
+  // Planning may take long: what is wrong with the options, or with the files
+  // that they name, comes before it.
   if (const Status status = CheckTrainOptions(options); !status.ok()) {
     return Report(status);
   }
   if (const Status status = CheckForText(flags); !status.ok()) {
     return Report(status);
   }
+  if (const Status status = CheckRunFiles(options); !status.ok()) {
+    return Report(status);
+  }
   auto data = OpenTrainingData(flags.plan.model, flags.data);
   if (!data.ok()) return Report(data.status());
-  auto model = MakeModel(flags.plan, *data);
-  if (!model.ok()) return Report(model.status());
-  if (data->images != nullptr) {
-    const Status batches =
-        CheckImageBatches(*data->images, images, flags.plan.batch);
-    if (!batches.ok()) return Report(batches);
-  }
-  auto search =
-      PlanSearch::Create(*model, MakePlanOptions(flags.plan, *budget));
-  if (!search.ok()) return Report(search.status());
-  if (const int code = ReportUnlessFits(*search, !flags.plan.precision.empty());
-      code != 0)
-    return code;
-  // What was built to find it is no part of the process in training.
-  const Plan plan = std::move(*search).Take();
+  int exit_code = 0;
+  std::optional<Plan> found =
+      FindPlan(flags, *data, images, *budget, &exit_code);
+  if (!found.has_value()) return exit_code;
+  // It lies scattered over the pages on which it was searched for. A copy lies
+  // together, on fewer.
+  ReturnFreeHeap();
+  const Plan plan = *found;
+  found.reset();
 
-  options.stop = &g_stop;
-  StopOnSignals();
+  options.stop = StopOnSignals();
   if (!flags.json) {
     std::printf("arena %s, process beside it at most %s\n",
                 FormatBytesUp(plan.arena_bytes()).c_str(),
@@ -246,6 +244,9 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
   command.add_flag("--overwrite", train.overwrite,
                    "Start anew where --out holds a run already, and replace "
                    "it; without this and --resume it is refused");
+  AddWhole(command, "--keep-epochs", train.keep_epochs, kCount,
+           "Keep the weights of the last N epochs in --out, for --average "
+           "(default 0)");
   command.add_option("--log", train.log_path, "File for JSON lines")
       ->check(CheckNotEmpty);
   command.add_flag("--poison", train.poison,

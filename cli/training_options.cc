@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training_options.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <optional>
+#include <string_view>
 
 #include "sparse_options.h"
 #include "thimble/model.h"
@@ -15,15 +18,30 @@ std::string CheckFloatType(const std::string& text) {
   return dtype.ok() ? std::string() : dtype.status().message();
 }
 
+// The same for a role that takes `others` too.
+std::string CheckTypeOr(std::initializer_list<std::string_view> others,
+                        const std::string& text) {
+  if (std::ranges::find(others, text) != others.end()) return {};
+  std::string wrong = CheckFloatType(text);
+  if (wrong.empty() || text.empty()) return wrong;
+  wrong += "; here also";
+  for (const std::string_view other : others) {
+    wrong += (other == *others.begin() ? " " : " and ") + std::string(other);
+  }
+  return wrong;
+}
+
 void RefuseWithout(const CLI::App& app, const char* option, const char* why) {
   if (app.count(option) > 0) throw CLI::ValidationError(option, why);
 }
 
 void CheckMomentum(const CLI::App& app, const PlanFlags& flags) {
   if (flags.sgd.momentum > 0.0f) return;
-  RefuseWithout(app, "--nesterov",
-                "is a form of momentum, and --momentum 0 has none; leave one "
-                "of them out");
+  for (const char* option : {"--nesterov", "--no-nesterov"}) {
+    RefuseWithout(app, option,
+                  "is a form of momentum, and --momentum 0 has none; leave one "
+                  "of them out");
+  }
   RefuseWithout(app, "--optimizer-state",
                 "is for what the optimizer keeps of each weight, and SGD with "
                 "--momentum 0 keeps nothing; leave one of them out");
@@ -141,8 +159,7 @@ void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
          "the momentum as they are made")
       ->type_name("f32|f16|bf16|u8|none")
       ->check([](const std::string& text) {
-        return text == "u8" || text == "none" ? std::string()
-                                              : CheckFloatType(text);
+        return CheckTypeOr({"u8", "none"}, text);
       });
   app.add_option("--activations", flags.activations,
                  "The same for activations and their gradients alone (default: "
@@ -154,9 +171,8 @@ void AddPrecisionFlags(CLI::App& app, PlanFlags& flags) {
                  "blocks of 64 bytes with a scale, rounded stochastically "
                  "(default: as the weight is)")
       ->type_name("f32|f16|bf16|u8")
-      ->check([](const std::string& text) {
-        return text == "u8" ? std::string() : CheckFloatType(text);
-      });
+      ->check(
+          [](const std::string& text) { return CheckTypeOr({"u8"}, text); });
   app.add_option("--rounding", flags.rounding,
                  "How an update rounds weights and state of 16 bits: nearest; "
                  "stochastic, up or down by chance, from the seed; feedback, "

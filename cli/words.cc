@@ -29,12 +29,16 @@ std::string ReachText(const Refusal& refusal, const Reach& reach,
       return ", with --checkpoint auto" + is;
     case Freedom::kMicrobatch:
       return "; with " +
-             AllowText("microbatch", !refusal.options.allow_precision.empty()) +
+             AllowText("microbatch",
+                       !refusal.options.allow_precision.empty() ||
+                           !refusal.options.allow_nonzero.empty()) +
              (refusal.options.microbatch > 0 ? " in place of --microbatch"
                                              : "") +
              is + ", at microbatch " + std::to_string(reach.microbatch);
     case Freedom::kPrecision:
-      return "; with " + AllowText("f16", refusal.options.allow_microbatch) +
+      return "; with " +
+             AllowText("f16", refusal.options.allow_microbatch ||
+                                  !refusal.options.allow_nonzero.empty()) +
              (precision_is_typed ? " in place of --precision" : "") + is +
              (reach.microbatch == refusal.microbatch
                   ? ""
@@ -97,6 +101,12 @@ std::string OptionsText(const Plan& plan, const TradeOff& trade) {
   if (!plan.options().allow_precision.empty()) {
     text += PrecisionText(options.precision) + " ";
   }
+  if (!plan.options().allow_nonzero.empty()) {
+    char share[32];
+    std::snprintf(share, sizeof(share), "--nonzero %g ",
+                  options.sparse.nonzero);
+    text += share;
+  }
   if (options.microbatch != plan.options().microbatch) {
     text += "--microbatch " + std::to_string(options.microbatch) + " ";
   }
@@ -106,7 +116,8 @@ std::string OptionsText(const Plan& plan, const TradeOff& trade) {
   text += "--checkpoint " + strategy;
   // --allow, which stays, is refused without a budget.
   const bool allows = plan.options().allow_microbatch ||
-                      !plan.options().allow_precision.empty();
+                      !plan.options().allow_precision.empty() ||
+                      !plan.options().allow_nonzero.empty();
   if (options.budget.has_value() || allows) {
     const uint64_t budget = options.budget.value_or(trade.arena_bytes);
     std::string size = FormatBytesUp(budget);
@@ -155,6 +166,7 @@ std::string WithOptions(std::string message) {
       {"ImageBatchOptions::keep_last", "--keep-last"},
       {"KnownDatasets()", "`thimble data list`"},
       {"Model::batch", "--batch"},
+      {"PlanOptions::allow_nonzero", "--allow sparse"},
       {"PlanOptions::allow_microbatch", "--allow microbatch"},
       {"PlanOptions::budget", "--budget"},
       {"PlanOptions::ghost_batch", "--ghost-batch"},
@@ -165,6 +177,11 @@ std::string WithOptions(std::string message) {
       {"PlanOptions::sharing", "--sharing"},
       {"PlanOptions::threads", "--threads"},
       {"PlanOptions::two_pass", "--two-pass"},
+      {"PrepareOptions::max_length", "--max-length"},
+      {"PrepareOptions::merges", "--merges"},
+      {"PrepareOptions::out", "--out"},
+      {"PrepareOptions::ratio", "--ratio"},
+      {"PrepareText", "`thimble data prepare`"},
       {"Precision::gradients = U8InBlocks()", "--gradients u8"},
       {"Precision::gradients", "--gradients"},
       {"Precision::keeps_gradients = false", "--gradients none"},
@@ -181,14 +198,23 @@ std::string WithOptions(std::string message) {
       {"SparseWeights::block", "--pattern"},
       {"SparseWeights::nonzero", "--nonzero"},
       {"SparseWeights::weights", "--sparsify"},
+      {"TextBatchOptions::max_tokens", "--batch"},
       {"Train with TrainOptions::out_dir", "`thimble train --out`"},
       {"Train with TrainOptions::resume", "`thimble train --resume`"},
+      {"TrainOptions::keep_epochs", "--keep-epochs"},
       {"TrainOptions::learning_rate", "--lr"},
       {"TrainOptions::loss_scale", "--loss-scale"},
       {"TrainOptions::out_dir", "--out"},
       {"TrainOptions::overwrite", "--overwrite"},
       {"TrainOptions::resume", "--resume"},
       {"TrainOptions::warmup_steps", "--warmup"},
+      {"TranslateOptions::average", "--average"},
+      {"TranslateOptions::batch", "--batch"},
+      {"TranslateOptions::beam", "--beam"},
+      {"TranslateOptions::length_penalty", "--length-penalty"},
+      {"TranslateOptions::max_length", "--max-length"},
+      {"TranslateOptions::max_source", "--max-source"},
+      {"TranslateOptions::nbest", "--nbest"},
   };
   for (const auto& [field, option] : kOptions) {
     for (size_t at = message.find(field); at != message.npos;

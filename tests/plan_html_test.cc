@@ -224,6 +224,48 @@ TEST(PlanHtml, TheTableByRoleAddsUpToThePeak) {
   EXPECT_EQ(found, expected);
 }
 
+// Each weight, and what they have together, which is in the pool.
+TEST(PlanHtml, TellsWhatEachSparseWeightKeeps) {
+  auto model = BuildModel("wrn-10-1", {.batch = 8});
+  ASSERT_TRUE(model.ok());
+  const auto plan = MakePlan(
+      *model,
+      {.precision = Precision::All(DType::kF16),
+       .sparse = {.nonzero = 0.2, .block = {.outputs = 2, .inputs = 2}}});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const SparsePool& pool = *plan->sparse();
+  const Elements page = HtmlReader::Read(PageOf(*plan));
+  const HtmlElement* table = &ById(page, "sparse");
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < page.size(); ++i) {
+    if (page[i].tag != "tr" || &page[page[i].parent] != table) continue;
+    rows.emplace_back();
+    for (const HtmlElement& cell : page) {
+      if (cell.parent != static_cast<int>(i)) continue;
+      rows.back().push_back(cell.text);
+      std::erase(rows.back().back(), ',');
+    }
+  }
+  ASSERT_EQ(rows.size(), pool.members.size() + 2);
+  for (size_t m = 0; m < pool.members.size(); ++m) {
+    const Value& weight =
+        plan->graph().value(plan->parameters()[pool.members[m]].parameter);
+    const std::vector<std::string>& row = rows[m + 1];
+    ASSERT_EQ(row.size(), 5u);
+    EXPECT_EQ(row[0], weight.name);
+    EXPECT_EQ(row[1], std::to_string(4 * weight.spec.storage.sparsity->kept));
+    EXPECT_EQ(row[2], std::to_string(weight.spec.shape.elements()));
+    EXPECT_NE(row[3].find("0.0%"), 1u) << row[3];
+    EXPECT_EQ(row[4], std::to_string(weight.spec.bytes()));
+  }
+  const std::vector<std::string>& all = rows.back();
+  EXPECT_EQ(all[0], "all");
+  EXPECT_EQ(all[1], std::to_string(4 * pool.layout.kept()));
+  EXPECT_EQ(all[4], std::to_string(8 * pool.layout.kept()));
+  EXPECT_EQ(all[3].find("20.0%"), 1u) << all[3];
+  EXPECT_EQ(PageOf(PlanOf("cnn")).find("id=\"sparse\""), std::string::npos);
+}
+
 TEST(PlanHtml, NamesTheOpsOfEveryTime) {
   const Plan plan = PlanOf("cnn");
   const Json data = DataOf(HtmlReader::Read(PageOf(plan)));

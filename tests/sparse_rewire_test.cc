@@ -228,6 +228,38 @@ TEST_P(SparseRewiring, MovesWhatIsSmallestAndNothingElse) {
   }
 }
 
+// Neither then nor later: the next one is that of another step.
+TEST(SparseRewire, OfAStepThatIsSkippedDoesNotHappen) {
+  SparseSession session(
+      {.precision = Precision::All(DType::kF16), .sparse = {.nonzero = 0.3}});
+  const RewireOptions rewire = {.threshold = 0.02f, .target = 2000};
+  const auto state = [&] {
+    std::vector<std::byte> bytes;
+    const SparsePool& pool = session.pool();
+    for (ValueId v : {pool.index, pool.parameters, pool.state[0]}) {
+      const std::span<const std::byte> of = session->Bytes(v);
+      bytes.insert(bytes.end(), of.begin(), of.end());
+    }
+    return bytes;
+  };
+  const auto step = [&](float scale, bool is_due) {
+    session->ScaleLoss(scale);
+    session.Differentiate(1);
+    if (is_due) session->RewireAtUpdate(rewire);
+    return session->Update(0.05f);
+  };
+  EXPECT_EQ(step(1, true), StepOutcome::kApplied);
+  EXPECT_TRUE(session->rewired().has_value());
+  const std::vector<std::byte> before = state();
+  EXPECT_EQ(step(0x1p24f, true), StepOutcome::kSkipped);
+  EXPECT_FALSE(session->rewired().has_value());
+  EXPECT_EQ(state(), before);
+  EXPECT_EQ(step(1, false), StepOutcome::kApplied);
+  EXPECT_FALSE(session->rewired().has_value());
+  EXPECT_EQ(step(1, true), StepOutcome::kApplied);
+  EXPECT_TRUE(session->rewired().has_value());
+}
+
 const RewireOptions kWhole = {.threshold = 0.02f, .target = 2000};
 const RewireOptions kNew = {
     .threshold = 0.02f, .target = 2000, .reset = StateReset::kNewBlocks};

@@ -104,6 +104,9 @@ class BatchSource {
   // What whoever uses the weights must know to feed the network, as metadata of
   // the weights file.
   virtual std::map<std::string, std::string> WeightsFacts() const = 0;
+  // Paths of files that they need beside the weights, such as dictionaries: a
+  // run's folder gets copies.
+  virtual std::vector<std::string> FilesOfWeights() const { return {}; }
 };
 
 struct ImageBatchOptions {

@@ -41,6 +41,31 @@ void SetBuildOptions(const BuildOptions& from, ModelOptions& options);
 // follows wrn-D-K. An unknown name is an error that lists the known ones.
 Result<Model> BuildModel(const std::string& name, const ModelOptions& options);
 
+// What a network that translates has room for at once.
+struct TranslatorRoom {
+  int64_t sentences = 1;  // of the source
+  int64_t source_tokens = 1;
+  int64_t hypotheses = 1;     // beginnings of translations
+  int64_t target_tokens = 1;  // of all of them
+};
+
+// The network of a translation model in a form that has no loss and reads the
+// beginnings of translations, several for each sentence: what comes next? Its
+// weights have the names, the shapes and the order of BuildModel's.
+//
+// Feeds: `source` and `source_ends`; `target` and `target_ends`, the
+// hypotheses, one sentence's behind the other's, each beginning with the token
+// that ends sentences; `target_of_source_ends`, where those of each source
+// sentence end. Outputs: `read`, what was made of the source and all that the
+// rest needs of it (Session::EvaluateBehind), and `logits` [hypotheses, target
+// vocabulary] of the token behind each hypothesis, f32. Axes: tokens of the
+// target, its sentences, tokens of the source, its sentences.
+//
+// `options.batch` is not looked at. Fails for models that do not translate.
+Result<Model> BuildTranslator(const std::string& name,
+                              const ModelOptions& options,
+                              const TranslatorRoom& room);
+
 struct ModelName {
   std::string_view name;
   std::string_view what;

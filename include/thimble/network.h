@@ -60,6 +60,12 @@ struct Text {
   ValueId ends;    // i32 [sentences]
 };
 
+// What an input of text has room for.
+struct TextRoom {
+  int64_t tokens = 0;     // 0: as many as the batch has units
+  int64_t sentences = 0;  // 0: those of the other texts; else of its own
+};
+
 struct DynamicConvLayer {
   int64_t heads = 1;    // divide the features
   int64_t kernel = 3;   // taps; odd, unless it is causal
@@ -102,10 +108,16 @@ class Network {
 
   // An input of text, whose tokens are the units of the batch: the feeds
   // "<name>" and "<name>_ends". Values made of it have a row for each token.
-  Text TextInput(const std::string& name);
+  // Texts have at most `sentences`, which the first one says; 0: as many as the
+  // batch has units.
+  Text TextInput(const std::string& name, int64_t sentences = 0);
   // The same with tokens "<name>_tokens" that are counted by themselves: the
-  // text that is translated, say. It has as many sentences as the others.
-  Text OtherTextInput(const std::string& name);
+  // text that is translated, say.
+  Text OtherTextInput(const std::string& name, const TextRoom& room = {});
+  // The tokens of `text` in groups of sentences, as many as `like` has
+  // sentences: the feed "<name>_ends". Example: four translations of one
+  // sentence are four sentences, and one group that attends to it.
+  Text Grouped(const std::string& name, const Text& text, const Text& like);
 
   // In all layers below, parameters are named "<name>.weight" and so on. Names
   // must be unique and UTF-8, and so must the network's own.
@@ -177,6 +189,9 @@ class Network {
   // all of the vocabulary alike.
   Result<Model> FinishText(const std::string& name, ValueId x,
                            int64_t vocabulary, double smoothing = 0.1);
+  // The logits x wᵀ of rows x, f32 whatever activations are stored as, with the
+  // weights of FinishText: for networks that FinishOutputs ends.
+  ValueId TokenLogits(const std::string& name, ValueId x, int64_t vocabulary);
   // Ends a network without a loss, which can be evaluated only, with values to
   // be read.
   Result<Model> FinishOutputs(std::vector<End> outputs);
@@ -192,7 +207,13 @@ class Network {
   // the op made, or the first error.
   Result<std::vector<ValueId>> AddLoss(std::shared_ptr<const OpDef> def,
                                        std::vector<ValueId> inputs);
-  Text AddText(const std::string& name, AxisId tokens);
+  Text AddText(const std::string& name, AxisId tokens, AxisId sentences);
+  ValueId AddFeed(const std::string& name, AxisId axis);
+  // Whether there is room for this many more axes.
+  bool HasAxes(const std::string& name, size_t more);
+  bool CheckFeedName(const std::string& name);
+  // Weights [vocabulary, C] that make logits of rows x [T, C].
+  ValueId TokenWeights(const std::string& name, ValueId x, int64_t vocabulary);
   // Makes the input; false where the layer is impossible.
   bool AddImages(const ImageLayer& layer);
   ValueId Parameter(const std::string& name, const Shape& shape, Init init,

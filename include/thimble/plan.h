@@ -79,6 +79,11 @@ struct PlanOptions {
   // first. The plan's own options name the choice as `precision` and
   // `optimizer`. Nothing else depends on the class.
   std::vector<PrecisionChoice> allow_precision;
+  // Where nothing fits the budget otherwise, in the precisions allowed, store
+  // the first of these shares of weights with which something does: each above
+  // 0 and below 1, and below the one before it. The plan's own options name the
+  // choice as `sparse.nonzero`; the rest of `sparse` is as given.
+  std::vector<double> allow_nonzero;
   TargetClass target_class = TargetClass::kGeneric;
 };
 

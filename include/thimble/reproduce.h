@@ -2,11 +2,13 @@
 //
 // Figures and tables of the two papers that Thimble builds on, with three kinds
 // of numbers side by side: what the papers print, what their rule counts for
-// our networks, and what our plans really allocate. Nothing is trained. The
-// papers' numbers are constants; ours are computed at each call. Pure functions
-// but for the file that WriteReproductionSvg writes; safe from every thread.
+// our networks, and what our plans really allocate. Nothing is trained here;
+// what only training can tell is asked of the caller. The papers' numbers are
+// constants; ours are computed at each call. Pure functions but for that and
+// the file that WriteReproductionSvg writes; safe from every thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,18 +16,41 @@
 #include <utility>
 #include <vector>
 
+#include "thimble/dtype.h"
+#include "thimble/sparse_weights.h"
 #include "thimble/status.h"
 
 namespace thimble {
 
+// A setting to train in, by SGD with Nesterov's momentum.
+struct RunToMeasure {
+  std::string model;
+  int64_t batch = 0;
+  int64_t microbatch = 0;
+  DType dtype = DType::kF32;
+  SparseWeights sparse;
+  int threads = 1;
+  std::string recompute;
+  std::optional<uint64_t> budget;
+};
+
+struct MeasuredRun {
+  // The most resident bytes of a process that plans and trains this and nothing
+  // else, from its start to its end.
+  int64_t rss_bytes = 0;
+  double images_per_second = 0;
+};
+
 struct ReproduceOptions {
   // Smaller networks than the paper's, where planning those takes long.
   bool quick = false;
-  // Leave out what only training can tell. Tables with accuracies are refused
-  // without it.
+  // Leave out what only training can tell.
   bool memory_only = false;
+  // Trains for a few steps in a process of its own. Must be given where a table
+  // has something to measure, unless memory_only is set.
+  std::function<Result<MeasuredRun>(const RunToMeasure&)> measure;
   int threads = 2;  // that scratch is planned for
-  // Called with what is planned next. May be empty.
+  // Called with what is planned or measured next. May be empty.
   std::function<void(const std::string&)> progress;
 };
 
@@ -83,6 +108,8 @@ std::string ReproductionText(const Reproduction& reproduction);
 // Comma-separated values: a line of heads, then a line per row. The last field
 // has the numbers of the row's notes.
 std::string ReproductionCsv(const Reproduction& reproduction);
+// One object; a cell without a number is null.
+std::string ReproductionJson(const Reproduction& reproduction);
 // One SVG document that needs nothing else.
 std::string ReproductionSvg(const Reproduction& reproduction);
 // Writes the drawing into a file, whole or not at all. A name that stands for a

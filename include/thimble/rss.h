@@ -23,4 +23,20 @@ bool ResetPeakRss();
 // memory than a training step.
 void ReturnFreeHeap();
 
+// The same for what the calling thread's stack has grown to, below the caller:
+// deep recursions leave it in memory.
+void ReturnFreeStack();
+
+// Where code is run, Linux maps what is in its cache of the 64 kB around it, of
+// which most is never run. It does so within one mapping only: from now on,
+// those of the program's own code and constants have 16 kB each. A page that is
+// touched first costs a fault, and a mapping some 200 bytes of the kernel.
+void MapCodeInPieces();
+
+// Gives back the pages of the program's own code and constants. Those that are
+// used again come back from its file one by one. Worth it where one piece of a
+// program is done with for good: planning, before training. Does nothing where
+// a debugger is attached, whose breakpoints stand in these pages.
+void ReturnCode();
+
 }  // namespace thimble

@@ -11,9 +11,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "thimble/status.h"
 
@@ -50,10 +53,61 @@ struct TextRecord {
   }
 };
 
+// The words and pieces of words of one side, by number, and what prepared the
+// text. Immutable; safe from every thread.
+class Dictionary {
+ public:
+  // A file of lines "token count", of which the first one is kFirstWord.
+  static Result<Dictionary> Read(const std::string& path);
+
+  // Tokens that there are: words, those below kFirstWord, and as many that
+  // never occur as make it a multiple of 8.
+  int64_t size() const;
+  int64_t words() const { return std::ssize(begins_) - 1; }
+  // Of a token that is no word, a name in angle brackets. REQUIRES: 0 <= token
+  // < size().
+  std::string_view Text(int32_t token) const;
+  // kUnknownToken where it is none of the words.
+  int32_t Find(std::string_view word) const;
+  // A sentence: pieces are put together to words, with spaces between. Ends and
+  // padding are left out.
+  std::string Join(std::span<const int32_t> tokens) const;
+
+ private:
+  Status Parse(const std::string& name, std::string_view text);
+  std::string_view WordAt(size_t i) const;
+
+  std::string text_;               // all words
+  std::vector<uint32_t> begins_;   // in it, and its end
+  std::vector<uint32_t> ordered_;  // words in the order of their bytes
+};
+
+// Makes tokens of lines of words as the data were made. Belongs to one thread.
+class SentenceEncoder {
+ public:
+  // By the codes and the dictionary of a prepared folder.
+  static Result<std::unique_ptr<SentenceEncoder>> Open(const std::string& dir,
+                                                       TextSide side);
+  ~SentenceEncoder();
+  SentenceEncoder(const SentenceEncoder&) = delete;
+  SentenceEncoder& operator=(const SentenceEncoder&) = delete;
+
+  const Dictionary& dictionary() const;
+  // Appends the tokens of `line`, kEndToken last; returns how many of them are
+  // unknown. REQUIRES: the line is UTF-8.
+  int64_t Encode(std::string_view line, std::vector<int32_t>* tokens);
+
+ private:
+  struct Impl;
+  explicit SentenceEncoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
 class TextData {
  public:
   // Reads all files of the folder once: lengths, tokens and digests must be
-  // right. The training split must be there.
+  // right, and dictionaries of the size that the tokens are for. The training
+  // split must be there.
   static Result<std::unique_ptr<TextData>> Open(const std::string& dir);
   ~TextData();
   TextData(const TextData&) = delete;
@@ -82,6 +136,8 @@ class TextData {
   // 16 hexadecimal digits by which a resumed run knows its data again: a digest
   // of all records of all splits, and of the vocabularies' sizes.
   const std::string& fingerprint() const;
+  // The same of what gives tokens their meaning: codes and dictionaries.
+  const std::string& meaning() const;
 
  private:
   struct Impl;

@@ -97,6 +97,9 @@ struct TrainOptions {
   bool poison = false;  // see SessionOptions
   std::string out_dir;  // weights and checkpoint, at each epoch's end and on
                         // a stop; empty: nowhere
+  // The weights of so many epochs stay in out_dir, the last ones, each as it
+  // was at its end: what a mean can be taken of.
+  int64_t keep_epochs = 0;
   // Go on from the checkpoint in out_dir, to the same bits as a run that was
   // never stopped; start anew where there is none.
   bool resume = false;
@@ -122,6 +125,8 @@ struct TrainSummary {
   uint64_t arena_bytes = 0;
   int64_t rss_base_bytes = 0;  // before the arena was taken
   int64_t rss_peak_bytes = 0;
+  // Since the process began, so that planning counts too.
+  int64_t rss_process_peak_bytes = 0;
   std::string axis;
   // NaN where nothing was trained: the resumed run was finished already.
   double per_second = kNoNumber;
@@ -148,6 +153,11 @@ std::string SummaryJson(const TrainSummary& summary);
 // asks too; this is for those who plan in between, which may take long.
 Status CheckTrainOptions(const TrainOptions& options);
 
+// Whether the folder and the log of a run can be what its options say, as far
+// as that is seen without writing: a folder that holds another run, a log that
+// is no file. Train asks too; this is for those who plan in between.
+Status CheckRunFiles(const TrainOptions& options);
+
 // Trains on what `source` gives, which must be what the plan's feeds take.
 // `observer` may be null.
 Result<TrainSummary> Train(const Plan& plan, BatchSource& source,
@@ -163,6 +173,9 @@ struct EvaluateOptions {
   int64_t batch = 100;
   int threads = 1;
   std::optional<uint64_t> budget;
+  // Above 0: the mean of the weights of the run's last so many epochs, of those
+  // that it keeps (TrainOptions::keep_epochs), in place of the weights.
+  int64_t average = 0;
 };
 
 struct EvaluateSummary {
@@ -188,9 +201,10 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Dataset& data,
 // PlanEvaluation's plan, if it fits, is the one that Evaluate takes.
 Result<PlanSearch> PlanEvaluation(const std::string& dir,
                                   const EvaluateOptions& options);
+// `average` is that of the options.
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
-                                 BatchSource& source);
+                                 BatchSource& source, int64_t average = 0);
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
-                                 const Dataset& data);
+                                 const Dataset& data, int64_t average = 0);
 
 }  // namespace thimble

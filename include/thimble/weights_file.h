@@ -80,6 +80,9 @@ std::string WeightsFileJson(const WeightsFile& file);
 struct ExportOptions {
   // Replace the file where it is there already. Without it, that is refused.
   bool overwrite = false;
+  // Above 0: the mean of the weights of the run's last so many epochs, of those
+  // that it keeps (TrainOptions::keep_epochs), in place of the weights.
+  int64_t average = 0;
 };
 
 struct ExportSummary {

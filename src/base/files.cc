@@ -59,12 +59,6 @@ int OpenFolderAt(const std::string& path) {
       [&] { return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
 }
 
-std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 std::string NameOf(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
@@ -210,6 +204,12 @@ Status MakeDirs(const std::string& path, std::vector<std::string>* made) {
     }
     if (end == std::string::npos) return Status::Ok();
   }
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 Result<bool> IsThere(const std::string& path) {

@@ -64,6 +64,9 @@ bool IsFolder(const std::string& path);
 Status MakeDirs(const std::string& path,
                 std::vector<std::string>* made = nullptr);
 
+// The folder that a file of this name lies in.
+std::string FolderOf(const std::string& path);
+
 // Whether anything has this name: a link counts, wherever it leads. Unknown (a
 // folder on the way that may not be searched) is an error.
 Result<bool> IsThere(const std::string& path);

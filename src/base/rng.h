@@ -107,5 +107,7 @@ constexpr uint32_t PatternStream(uint32_t matrix) {
 // Which matrix gets the difference when a rewiring's growth is rounded; element
 // = draw.
 inline constexpr uint32_t kGrowthStream = kOrderStream + 3;
+// The order of prepared sentences of one length; block = line.
+inline constexpr uint32_t kTextOrderStream = kOrderStream + 4;
 
 }  // namespace thimble

@@ -40,22 +40,24 @@ class Builder {
   Result<Model> Build() {
     const Text target = net_.TextInput("target");
     const Text source = net_.OtherTextInput("source");
-    ValueId x = Embed("encoder", source, options_.source_vocabulary);
-    for (int64_t i = 0; i < shape_.encoder_layers; ++i) {
-      const std::string name = fmt::format("encoder.layer{}", i + 1);
-      x = Convolve(name + ".conv", x, source, KernelOf(i), /*causal=*/false);
-      x = Feed(name, x);
-    }
-    const ValueId read = x;
-    x = Embed("decoder", target, options_.target_vocabulary);
-    for (int64_t i = 0; i < shape_.decoder_layers; ++i) {
-      const std::string name = fmt::format("decoder.layer{}", i + 1);
-      x = Convolve(name + ".conv", x, target, KernelOf(i), /*causal=*/true);
-      x = Attend(name + ".attention", x, target, read, source);
-      x = Feed(name, x);
-    }
+    const ValueId read = Encode(source);
+    const ValueId x = Decode(target, target, read, source);
     auto model =
         net_.FinishText("output", x, options_.target_vocabulary, kSmoothing);
+    if (model.ok()) model->sparse_weights = SparseByDefault();
+    return model;
+  }
+
+  Result<Model> BuildTranslator(const TranslatorRoom& room) {
+    const Text target = net_.TextInput("target", room.hypotheses);
+    const Text source = net_.OtherTextInput(
+        "source", {.tokens = room.source_tokens, .sentences = room.sentences});
+    const Text of_source = net_.Grouped("target_of_source", target, source);
+    const ValueId read = Encode(source);
+    const ValueId x = Decode(target, of_source, read, source);
+    const ValueId logits = net_.TokenLogits("output", net_.LastRows(x, target),
+                                            options_.target_vocabulary);
+    auto model = net_.FinishOutputs({{"read", read}, {"logits", logits}});
     if (model.ok()) model->sparse_weights = SparseByDefault();
     return model;
   }
@@ -77,6 +79,30 @@ class Builder {
   ValueId Embed(const std::string& name, const Text& text, int64_t vocabulary) {
     return Drop(
         net_.Embedding(name + ".embedding", text, vocabulary, shape_.features));
+  }
+
+  ValueId Encode(const Text& source) {
+    ValueId x = Embed("encoder", source, options_.source_vocabulary);
+    for (int64_t i = 0; i < shape_.encoder_layers; ++i) {
+      const std::string name = fmt::format("encoder.layer{}", i + 1);
+      x = Convolve(name + ".conv", x, source, KernelOf(i), /*causal=*/false);
+      x = Feed(name, x);
+    }
+    return x;
+  }
+
+  // `of_source` is the target in as many sentences as the source has, of which
+  // `read` was made.
+  ValueId Decode(const Text& target, const Text& of_source, ValueId read,
+                 const Text& source) {
+    ValueId x = Embed("decoder", target, options_.target_vocabulary);
+    for (int64_t i = 0; i < shape_.decoder_layers; ++i) {
+      const std::string name = fmt::format("decoder.layer{}", i + 1);
+      x = Convolve(name + ".conv", x, target, KernelOf(i), /*causal=*/true);
+      x = Attend(name + ".attention", x, of_source, read, source);
+      x = Feed(name, x);
+    }
+    return x;
   }
 
   ValueId Convolve(const std::string& name, ValueId x, const Text& text,
@@ -169,6 +195,13 @@ Result<Model> BuildDynamicConv(const std::string& name,
                                const DynamicConvModel& shape,
                                const ModelOptions& options) {
   return Builder(name, shape, options).Build();
+}
+
+Result<Model> BuildDynamicConvTranslator(const std::string& name,
+                                         const DynamicConvModel& shape,
+                                         const ModelOptions& options,
+                                         const TranslatorRoom& room) {
+  return Builder(name, shape, options).BuildTranslator(room);
 }
 
 TrainingPreset DynamicConvPreset() {

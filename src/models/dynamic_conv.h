@@ -29,6 +29,12 @@ Result<Model> BuildDynamicConv(const std::string& name,
                                const DynamicConvModel& shape,
                                const ModelOptions& options);
 
+// The same layers for a search of translations, see BuildTranslator.
+Result<Model> BuildDynamicConvTranslator(const std::string& name,
+                                         const DynamicConvModel& shape,
+                                         const ModelOptions& options,
+                                         const TranslatorRoom& room);
+
 TrainingPreset DynamicConvPreset();
 
 }  // namespace thimble::models

@@ -111,6 +111,22 @@ Result<Model> BuildModel(const std::string& name, const ModelOptions& options) {
   return model;
 }
 
+Result<Model> BuildTranslator(const std::string& name,
+                              const ModelOptions& options,
+                              const TranslatorRoom& room) {
+  TH_ASSIGN_OR_RETURN(const auto shape, models::ParseDynamicConvName(name));
+  if (!shape.has_value()) {
+    return Status::Usage(fmt::format(
+        "'{}' does not translate; models that do are dynamicconv-iwslt and "
+        "dynamicconv-D-FFN-ENC-DEC",
+        name));
+  }
+  ModelOptions set = options;
+  set.batch = room.target_tokens;
+  set.dropout = 0;
+  return models::BuildDynamicConvTranslator(name, *shape, set, room);
+}
+
 TrainingPreset PresetOf(const std::string& name) {
   TrainingPreset preset;
   if (name == "mlp") preset.learning_rate = 0.05;

@@ -9,49 +9,92 @@
 
 #include "graph/fingerprint.h"
 #include "graph/op.h"
+#include "models/extents.h"
 #include "ops/embedding.h"
 #include "ops/last_rows.h"
 #include "ops/layer_norm.h"
+#include "ops/linear.h"
 #include "ops/projected_loss.h"
 #include "thimble/network.h"
 
 namespace thimble {
 
-Text Network::AddText(const std::string& name, AxisId tokens) {
-  if (!CheckName(name)) return {};
+bool Network::CheckFeedName(const std::string& name) {
+  if (!CheckName(name)) return false;
   for (const End& feed : feeds_) {
     if (feed.name != name) continue;
     Fail(fmt::format("two inputs are called '{}'; names must be unique", name));
+    return false;
+  }
+  return true;
+}
+
+bool Network::HasAxes(const std::string& name, size_t more) {
+  if (model_.graph.axes().size() + more <= kMaxAxes) return true;
+  Fail(
+      fmt::format("'{}': a network has at most {} axes, sentences and batch "
+                  "included",
+                  name, kMaxAxes));
+  return false;
+}
+
+ValueId Network::AddFeed(const std::string& name, AxisId axis) {
+  const int64_t room = model_.graph.axes()[axis.index()].capacity;
+  const ValueId value =
+      model_.graph.AddValue(name, {{room}, DType::kI32, axis}, Role::kInput);
+  feeds_.push_back({name, value});
+  return value;
+}
+
+Text Network::AddText(const std::string& name, AxisId tokens,
+                      AxisId sentences) {
+  const ValueId value = AddFeed(name, tokens);
+  return {value, AddFeed(name + "_ends", sentences)};
+}
+
+Text Network::TextInput(const std::string& name, int64_t sentences) {
+  if (!status_.ok() || !CheckFeedName(name)) return {};
+  if (sentences < 0 || sentences > batch_) {
+    Fail(fmt::format("'{}': of {} tokens there are 1 to {} sentences, got {}",
+                     name, batch_, batch_, sentences));
     return {};
   }
   // A sentence has a token at least.
   if (!sentences_.valid()) {
-    sentences_ = model_.graph.AddAxis("sentences", batch_);
+    sentences_ =
+        model_.graph.AddAxis("sentences", sentences > 0 ? sentences : batch_);
   }
-  const auto feed = [&](const std::string& named, AxisId axis) {
-    const ValueId value = model_.graph.AddValue(
-        named, {{batch_}, DType::kI32, axis}, Role::kInput);
-    feeds_.push_back({named, value});
-    return value;
-  };
-  return {feed(name, tokens), feed(name + "_ends", sentences_)};
+  return AddText(name, kBatchAxis, sentences_);
 }
 
-Text Network::TextInput(const std::string& name) {
-  if (!status_.ok()) return {};
-  return AddText(name, kBatchAxis);
-}
-
-Text Network::OtherTextInput(const std::string& name) {
-  if (!status_.ok()) return {};
-  const size_t more = sentences_.valid() ? 1 : 2;
-  if (model_.graph.axes().size() + more > kMaxAxes) {
-    Fail(fmt::format(
-        "'{}': a network has at most {} axes, sentences and batch included",
-        name, kMaxAxes));
+Text Network::OtherTextInput(const std::string& name, const TextRoom& room) {
+  if (!status_.ok() || !CheckFeedName(name)) return {};
+  const int64_t tokens = room.tokens > 0 ? room.tokens : batch_;
+  if (!InRange(tokens) || room.tokens < 0 || room.sentences < 0 ||
+      room.sentences > tokens) {
+    Fail(fmt::format("'{}': there is no room for {} tokens in {} sentences",
+                     name, room.tokens, room.sentences));
     return {};
   }
-  return AddText(name, model_.graph.AddAxis(name + "_tokens", batch_));
+  const bool makes_sentences = room.sentences > 0 || !sentences_.valid();
+  if (!HasAxes(name, makes_sentences ? 2 : 1)) return {};
+  AxisId sentences = sentences_;
+  if (room.sentences > 0) {
+    sentences = model_.graph.AddAxis(name + "_sentences", room.sentences);
+  } else if (!sentences_.valid()) {
+    sentences = sentences_ = model_.graph.AddAxis("sentences", batch_);
+  }
+  return AddText(name, model_.graph.AddAxis(name + "_tokens", tokens),
+                 sentences);
+}
+
+Text Network::Grouped(const std::string& name, const Text& text,
+                      const Text& like) {
+  if (!Usable(text.tokens) || !Usable(like.ends) || !CheckFeedName(name)) {
+    return {};
+  }
+  return {text.tokens,
+          AddFeed(name + "_ends", model_.graph.value(like.ends).spec.axis)};
 }
 
 ValueId Network::Embedding(const std::string& name, const Text& text,
@@ -101,17 +144,32 @@ Result<Model> Network::FinishOutputs(std::vector<End> outputs) {
   return std::move(model_);
 }
 
-Result<Model> Network::FinishText(const std::string& name, ValueId x,
-                                  int64_t vocabulary, double smoothing) {
-  if (!Usable(x)) return status_;
+ValueId Network::TokenWeights(const std::string& name, ValueId x,
+                              int64_t vocabulary) {
+  if (!Usable(x)) return {};
   const Shape shape = model_.graph.value(x).spec.shape;
   if (shape.rank() != 2) {
-    return Status::Usage(
+    Fail(
         fmt::format("'{}': needs rows [T, C], got {}", name, shape.ToString()));
+    return {};
   }
   const float deviation = 1.0f / std::sqrt(static_cast<float>(shape[1]));
-  const ValueId weight = Parameter(name + ".weight", {vocabulary, shape[1]},
-                                   {Init::Kind::kNormal, deviation});
+  return Parameter(name + ".weight", {vocabulary, shape[1]},
+                   {Init::Kind::kNormal, deviation});
+}
+
+ValueId Network::TokenLogits(const std::string& name, ValueId x,
+                             int64_t vocabulary) {
+  is_for_evaluation_ = true;
+  const ValueId weight = TokenWeights(name, x, vocabulary);
+  if (!status_.ok()) return {};
+  return AddLayer(name, std::make_shared<ops::Linear>(/*stays_f32=*/true),
+                  {x, weight});
+}
+
+Result<Model> Network::FinishText(const std::string& name, ValueId x,
+                                  int64_t vocabulary, double smoothing) {
+  const ValueId weight = TokenWeights(name, x, vocabulary);
   if (!status_.ok()) return status_;
   auto made = AddLoss(std::make_shared<ops::ProjectedCrossEntropy>(smoothing),
                       {x, weight});

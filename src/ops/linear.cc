@@ -33,6 +33,14 @@ Result<std::vector<ValueSpec>> Linear::Infer(
       {{x.shape[0], w.shape[0]}, DType::kF32, x.axis}};
 }
 
+ForwardResult Linear::Forward(ForwardContext& context) const {
+  if (!stays_f32_) return OpDef::Forward(context);
+  return {context.emit.Emit(context.name, shared_from_this(),
+                            {context.inputs.begin(), context.inputs.end()},
+                            Role::kStatistic),
+          {}};
+}
+
 void Linear::Gradient(GradientContext& context) const {
   const ValueId grad_y = context.grad_outputs[0];
   // dW first: x may then be dropped before dX is made.

@@ -27,9 +27,17 @@ class Linear final : public OpDef {
  public:
   enum Input : uint32_t { kX, kW };
 
+  // `stays_f32`: what it gives is f32 whatever activations are stored as.
+  explicit Linear(bool stays_f32 = false) : stays_f32_(stays_f32) {}
+
   std::string_view name() const override { return "linear"; }
+  std::string Attributes() const override {
+    // Files name models by this: plain ones say nothing.
+    return stays_f32_ ? ListAttributes("stays f32", stays_f32_) : "";
+  }
   Result<std::vector<ValueSpec>> Infer(
       std::span<const ValueSpec> inputs) const override;
+  ForwardResult Forward(ForwardContext& context) const override;
   void Run(const BoundOp& c, const RunContext& run) const override;
   BackwardNeeds Needs() const override { return {.inputs = 0b11}; }
   uint32_t TakesSparse() const override { return 1u << kW; }
@@ -38,6 +46,9 @@ class Linear final : public OpDef {
                 std::span<const ValueSpec> outputs) const override;
   Workspace Scratch(std::span<const ValueSpec> inputs,
                     std::span<const ValueSpec> outputs) const override;
+
+ private:
+  bool stays_f32_;
 };
 
 // grad_y [N, O], w [O, I][, another gradient of x] -> grad_x [N, I], the sum of

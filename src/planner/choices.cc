@@ -44,7 +44,8 @@ LoweredProgram SizeChoice::Lower(size_t index) {
 
 Choices::Choices(Model model, PlanOptions options)
     : model_(std::move(model)), options_(std::move(options)) {
-  precisions_.push_back({options_.precision, options_.optimizer});
+  storages_.push_back(
+      {{options_.precision, options_.optimizer}, options_.sparse});
 }
 
 Setting Choices::setting() const {
@@ -56,30 +57,35 @@ Setting Choices::setting() const {
 PlanOptions Choices::OptionsOf(const Setting& setting) const {
   PlanOptions options = options_;
   options.threads = setting.threads;
-  options.precision = precisions_[setting.precision].precision;
-  options.optimizer = precisions_[setting.precision].optimizer;
+  const StorageChoice& storage = storages_[setting.storage];
+  options.precision = storage.types.precision;
+  options.optimizer = storage.types.optimizer;
+  options.sparse = storage.sparse;
   return options;
 }
 
-size_t Choices::PrecisionAt(PrecisionChoice choice) {
-  if (choice.optimizer == nullptr) choice.optimizer = options_.optimizer;
-  const auto found = std::ranges::find_if(
-      precisions_, [&choice](const PrecisionChoice& known) {
-        return known.precision == choice.precision &&
-               known.optimizer == choice.optimizer;
+size_t Choices::StorageAt(StorageChoice choice) {
+  if (choice.types.optimizer == nullptr) {
+    choice.types.optimizer = options_.optimizer;
+  }
+  const auto found =
+      std::ranges::find_if(storages_, [&choice](const StorageChoice& known) {
+        return known.types.precision == choice.types.precision &&
+               known.types.optimizer == choice.types.optimizer &&
+               known.sparse == choice.sparse;
       });
-  const auto index = static_cast<size_t>(found - precisions_.begin());
-  if (found == precisions_.end()) precisions_.push_back(std::move(choice));
+  const auto index = static_cast<size_t>(found - storages_.begin());
+  if (found == storages_.end()) storages_.push_back(std::move(choice));
   return index;
 }
 
-const Program& Choices::ProgramOf(size_t precision, int64_t microbatch) {
-  const std::pair key(precision, microbatch);
+const Program& Choices::ProgramOf(size_t storage, int64_t microbatch) {
+  const std::pair key(storage, microbatch);
   const auto found = programs_.find(key);
   if (found != programs_.end()) return found->second;
   ++programs_built_;
   Setting setting;
-  setting.precision = precision;
+  setting.storage = storage;
   return programs_
       .emplace(key, MakeProgram(model_, OptionsOf(setting), microbatch))
       .first->second;
@@ -88,13 +94,13 @@ const Program& Choices::ProgramOf(size_t precision, int64_t microbatch) {
 Alternatives& Choices::AlternativesOf(const Setting& setting,
                                       int64_t microbatch) {
   TH_CHECK(options_.training);
-  const std::tuple key(setting.threads, setting.precision, microbatch);
+  const std::tuple key(setting.threads, setting.storage, microbatch);
   const auto found = alternatives_.find(key);
   if (found != alternatives_.end()) return found->second;
   ++alternatives_built_;
   return alternatives_
       .emplace(std::piecewise_construct, std::forward_as_tuple(key),
-               std::forward_as_tuple(ProgramOf(setting.precision, microbatch),
+               std::forward_as_tuple(ProgramOf(setting.storage, microbatch),
                                      OptionsOf(setting)))
       .first->second;
 }
@@ -110,7 +116,7 @@ SizeChoice& Choices::Of(const Setting& setting, int64_t microbatch) {
   }
   const PlanOptions options = OptionsOf(setting);
   LoweredProgram only;
-  only.program = ApplyStrategy(ProgramOf(setting.precision, microbatch),
+  only.program = ApplyStrategy(ProgramOf(setting.storage, microbatch),
                                *ParseStrategy(options.recompute), options);
   only.placement = PlaceBuffers(only.program, options);
   return choices_.emplace(key, SizeChoice(std::move(only))).first->second;

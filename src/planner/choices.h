@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All that one planning call builds, each once: a program per precision and
-// microbatch size, and what can be chosen from for it. The plan, its trade-offs
-// and what a refusal tells are read from here.
+// All that one planning call builds, each once: a program per way of storing
+// tensors and microbatch size, and what can be chosen from for it. The plan,
+// its trade-offs and what a refusal tells are read from here.
 #pragma once
 
 #include <cstddef>
@@ -49,11 +49,17 @@ struct Setting {
   int threads = 1;
   // With every way to recompute, whatever strategy the options name.
   bool is_auto = false;
-  size_t precision = 0;  // of Choices::PrecisionAt
+  size_t storage = 0;  // of Choices::StorageAt
   friend bool operator<(const Setting& a, const Setting& b) {
-    return std::tie(a.threads, a.is_auto, a.precision) <
-           std::tie(b.threads, b.is_auto, b.precision);
+    return std::tie(a.threads, a.is_auto, a.storage) <
+           std::tie(b.threads, b.is_auto, b.storage);
   }
+};
+
+// How tensors may be stored: their types, and how many weights.
+struct StorageChoice {
+  PrecisionChoice types;
+  SparseWeights sparse;
 };
 
 // Belongs to one thread at a time.
@@ -66,16 +72,16 @@ class Choices {
 
   const Model& model() const { return model_; }
   const PlanOptions& options() const { return options_; }
-  // As the options have it, in their own precision.
+  // As the options have it, stored as they say.
   Setting setting() const;
-  // The options with the setting's threads, precision and optimizer.
+  // The options with the setting's threads and storage.
   PlanOptions OptionsOf(const Setting& setting) const;
 
-  // The number by which settings name a precision; the options' own is 0.
-  size_t PrecisionAt(PrecisionChoice choice);
+  // The number by which settings name a way to store; the options' own is 0.
+  size_t StorageAt(StorageChoice choice);
 
   // REQUIRES, here and below: `microbatch` divides the model's batch.
-  const Program& ProgramOf(size_t precision, int64_t microbatch);
+  const Program& ProgramOf(size_t storage, int64_t microbatch);
   // REQUIRES: options().training.
   Alternatives& AlternativesOf(const Setting& setting, int64_t microbatch);
   SizeChoice& Of(const Setting& setting, int64_t microbatch);
@@ -87,7 +93,7 @@ class Choices {
  private:
   Model model_;
   PlanOptions options_;
-  std::vector<PrecisionChoice> precisions_;
+  std::vector<StorageChoice> storages_;
   // A program does not depend on the number of threads.
   std::map<std::pair<size_t, int64_t>, Program> programs_;
   std::map<std::tuple<int, size_t, int64_t>, Alternatives> alternatives_;

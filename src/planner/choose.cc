@@ -33,20 +33,23 @@ int64_t MinMicrobatch(const Model& model, const PlanOptions& options) {
   return planner::HasBatchNorm(model) ? kMinNormalized : 1;
 }
 
-// Of the precisions at one level and one size, what fits and costs the least.
-std::optional<planner::Choice> CheapestWithin(
-    planner::Choices& choices, planner::Setting setting,
-    std::span<const size_t> precisions, int64_t microbatch, uint64_t budget) {
+// Of the ways to store at one level and one size, what fits and costs the
+// least.
+std::optional<planner::Choice> CheapestWithin(planner::Choices& choices,
+                                              planner::Setting setting,
+                                              std::span<const size_t> level,
+                                              int64_t microbatch,
+                                              uint64_t budget) {
   std::optional<planner::Choice> cheapest;
   int64_t least = 0;
-  for (size_t precision : precisions) {
-    setting.precision = precision;
+  for (size_t storage : level) {
+    setting.storage = storage;
     planner::SizeChoice& choice = choices.Of(setting, microbatch);
     const auto index = choice.LeastWorkWithin(budget);
     if (!index.has_value()) continue;
     // Nothing to compare with, no cost to count.
     const int64_t cost =
-        precisions.size() == 1
+        level.size() == 1
             ? 0
             : choice.CostOf(*index, choices.options().target_class);
     if (cheapest.has_value() && cost >= least) continue;
@@ -80,16 +83,25 @@ std::vector<int64_t> planner::MicrobatchSizes(const Model& model,
   return sizes;
 }
 
-std::vector<std::vector<size_t>> planner::PrecisionLevels(
+std::vector<std::vector<size_t>> planner::StorageLevels(
     Choices& choices, const PlanOptions& options) {
   std::vector<std::vector<size_t>> levels = {{0}};
   if (!options.budget.has_value() || !options.training) return levels;
-  std::vector<size_t> allowed;
-  allowed.reserve(options.allow_precision.size());
-  for (const PrecisionChoice& choice : options.allow_precision) {
-    allowed.push_back(choices.PrecisionAt(choice));
+  const PlanOptions& own = choices.options();
+  std::vector<PrecisionChoice> types = options.allow_precision;
+  const auto add = [&](const SparseWeights& sparse) {
+    std::vector<size_t>& level = levels.emplace_back();
+    for (const PrecisionChoice& choice : types) {
+      level.push_back(choices.StorageAt({choice, sparse}));
+    }
+  };
+  if (!types.empty()) add(own.sparse);
+  if (types.empty()) types.push_back({own.precision, own.optimizer});
+  SparseWeights sparse = own.sparse;
+  for (double nonzero : options.allow_nonzero) {
+    sparse.nonzero = nonzero;
+    add(sparse);
   }
-  if (!allowed.empty()) levels.push_back(std::move(allowed));
   return levels;
 }
 
@@ -99,14 +111,14 @@ planner::Choice planner::FindSmallest(Choices& choices,
                                       std::span<const int64_t> sizes) {
   // Narrow types and small sizes mostly take the fewest bytes; of the others,
   // little has to be placed then.
-  const auto levels = PrecisionLevels(choices, options);
+  const auto levels = StorageLevels(choices, options);
   std::optional<Choice> smallest;
   const std::vector<size_t>* level = nullptr;
   for (size_t l = levels.size(); l-- > 0;) {
     for (size_t i = sizes.size(); i-- > 0;) {
       for (size_t p = levels[l].size(); p-- > 0;) {
         Setting at = setting;
-        at.precision = levels[l][p];
+        at.storage = levels[l][p];
         SizeChoice& choice = choices.Of(at, sizes[i]);
         const auto index = choice.FewestBytesBelow(
             smallest.has_value() ? smallest->arena_bytes + 1 : kNoLimit);
@@ -133,7 +145,7 @@ Plan planner::ChoosePlan(Choices& choices) {
         model, choices.OptionsOf(choice.setting), choice.microbatch,
         choices.Of(choice.setting, choice.microbatch).Lower(choice.index));
   };
-  for (const std::vector<size_t>& level : PrecisionLevels(choices, options)) {
+  for (const std::vector<size_t>& level : StorageLevels(choices, options)) {
     for (int64_t microbatch : sizes) {
       const std::optional<Choice> found =
           CheapestWithin(choices, setting, level, microbatch, budget);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the options leave open is chosen here, so that the budget is kept: the
-// precision, the microbatch, then what is recomputed.
+// What the options leave open is chosen here, so that the budget is kept: how
+// tensors are stored, the microbatch, then what is recomputed.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,12 @@ bool HasBatchNorm(const Model& model);
 std::vector<int64_t> MicrobatchSizes(const Model& model,
                                      const PlanOptions& options);
 
-// The precisions that may be planned for: the options' own, which is tried
-// alone, then those that stand for it where nothing fits, which are equals.
-std::vector<std::vector<size_t>> PrecisionLevels(Choices& choices,
-                                                 const PlanOptions& options);
+// The ways to store tensors that may be planned for: the options' own, which is
+// tried alone; then the precisions that stand for it where nothing fits, which
+// are equals; then, in these where there are any, each share of weights, the
+// largest first.
+std::vector<std::vector<size_t>> StorageLevels(Choices& choices,
+                                               const PlanOptions& options);
 
 // One of all that can be chosen from.
 struct Choice {
@@ -41,8 +43,8 @@ struct Choice {
 Choice FindSmallest(Choices& choices, const PlanOptions& options,
                     const Setting& setting, std::span<const int64_t> sizes);
 
-// Of the first precision and the first size at which something fits the budget,
-// the plan with the least work; of several precisions that are equals, the one
+// Of the first level and the first size at which something fits the budget, the
+// plan with the least work; of several precisions that are equals, the one
 // whose step costs the least. Where nothing fits, the plan with the fewest
 // bytes of all. So one list of plans serves every budget, and less budget never
 // takes more bytes.

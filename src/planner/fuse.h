@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fusion: batch norm, ReLU and the convolution that alone reads them become one
-// fused-conv, with the residual sum that alone reads its result; images that
-// are normalised for one convolution alone become its bytes. The network
-// computes the same and stores less.
+// Fusion. A batch norm, a ReLU and a convolution, each the only reader of the
+// one before, become one fused-conv; a sum with a residual that alone reads the
+// convolution joins them. Where one convolution alone reads normalised images,
+// it reads their bytes instead. The network computes the same, rounded in fewer
+// places, and stores less.
 #pragma once
 
 #include "thimble/graph.h"

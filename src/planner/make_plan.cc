@@ -104,6 +104,16 @@ Status CheckOptions(const PlanOptions& options) {
   }
   Status optimizer = options.optimizer->Check();
   if (!optimizer.ok()) return optimizer;
+  for (size_t i = 0; i < options.allow_nonzero.size(); ++i) {
+    const double share = options.allow_nonzero[i];
+    // Also refuses what is no number.
+    if (share > 0 && share < (i > 0 ? options.allow_nonzero[i - 1] : 1.0)) {
+      continue;
+    }
+    return Status::Usage(fmt::format(
+        "PlanOptions::allow_nonzero goes down, between 1 and 0; {} does not",
+        share));
+  }
   return planner::ParseStrategy(options.recompute).status();
 }
 
@@ -136,7 +146,14 @@ Result<PlanSearch> PlanSearch::Create(const Model& model,
   status = CheckMicrobatch(model, options);
   if (!status.ok()) return status;
   TH_RETURN_IF_ERROR(planner::CheckGradients(model, options));
-  TH_RETURN_IF_ERROR(planner::CheckSparse(model, options));
+  PlanOptions sparse = options;
+  if (options.allow_nonzero.empty() || !options.sparse.is_dense()) {
+    TH_RETURN_IF_ERROR(planner::CheckSparse(model, options));
+  }
+  for (double nonzero : options.allow_nonzero) {
+    sparse.sparse.nonzero = nonzero;
+    TH_RETURN_IF_ERROR(planner::CheckSparse(model, sparse));
+  }
   PlanSearch search(std::make_unique<State>(model, options));
   TH_RETURN_IF_ERROR(planner::CheckReadsBeforeUpdates(search.plan()));
 #ifndef NDEBUG

@@ -29,6 +29,7 @@ PlanOptions Given(const Choices& choices, const Plan& plan) {
   PlanOptions options = plan.options();
   options.precision = choices.options().precision;
   options.optimizer = choices.options().optimizer;
+  options.sparse = choices.options().sparse;
   return options;
 }
 
@@ -118,10 +119,11 @@ std::optional<Reach> WithOneAtATime(Choices& choices, const Plan& plan) {
 bool TwoPassesMayHelp(Choices& choices, const Plan& plan) {
   if (!plan.options().training || plan.options().two_pass) return false;
   if (plan.UpdatesInBackward()) return false;  // they read a weight later
-  const size_t precision =
-      choices.PrecisionAt({plan.options().precision, plan.options().optimizer});
+  const PlanOptions& made = plan.options();
+  const size_t storage =
+      choices.StorageAt({{made.precision, made.optimizer}, made.sparse});
   return !planner::FindTwoPassPairs(
-              choices.ProgramOf(precision, plan.microbatch()))
+              choices.ProgramOf(storage, plan.microbatch()))
               .empty();
 }
 

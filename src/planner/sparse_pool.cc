@@ -225,6 +225,8 @@ std::vector<ValueId> PoolsOf(const Program& program) {
   }
   for (uint32_t m : sparse.members) {
     const ParameterState& member = program.parameters[m];
+    TH_CHECK(!member.gradient.valid() ||
+             values[member.gradient.i].spec.storage.sparsity.has_value());
     size_t piece = 0;
     for (ValueId v : member.state) {
       if (!program.graph.value(v).spec.storage.sparsity.has_value()) continue;

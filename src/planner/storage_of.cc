@@ -26,7 +26,9 @@ Storage StorageOf(const ValueSpec& spec, Role role,
       return Sparse(precision.gradients, spec);
     case Role::kActivation:
     case Role::kActivationGradient:
-      return spec.axis.valid() ? precision.activations : DType::kF32;
+      // A weight's gradient may be called so at first.
+      return Sparse(spec.axis.valid() ? precision.activations : DType::kF32,
+                    spec);
     default:
       return DType::kF32;
   }

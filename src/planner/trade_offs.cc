@@ -103,8 +103,9 @@ class Neighbours {
 std::vector<TradeOff> FindTradeOffs(Choices& choices, const Plan& plan) {
   if (!plan.options().training) return {};
   Setting setting = choices.setting();
-  setting.precision =
-      choices.PrecisionAt({plan.options().precision, plan.options().optimizer});
+  const PlanOptions& made = plan.options();
+  setting.storage =
+      choices.StorageAt({{made.precision, made.optimizer}, made.sparse});
   Alternatives& all = choices.AlternativesOf(setting, plan.microbatch());
   Neighbours neighbours(all, plan);
   std::vector<TradeOff> found;
@@ -116,8 +117,9 @@ std::vector<TradeOff> FindTradeOffs(Choices& choices, const Plan& plan) {
     if (trade.options.recompute == "auto") {
       trade.options.budget = neighbours.BudgetFor(index);
     }
-    // Else another budget could mean another precision or microbatch.
+    // Else another budget could mean another storage or microbatch.
     trade.options.allow_precision.clear();
+    trade.options.allow_nonzero.clear();
     if (plan.microbatch() != plan.batch()) {
       trade.options.microbatch = plan.microbatch();
     }

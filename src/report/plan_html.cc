@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -141,6 +142,48 @@ void AddLargest(PageWriter& page, const Plan& plan) {
   page.Add("</table>\n</div>\n");
 }
 
+// What each sparse weight keeps when training begins. Afterwards it changes,
+// but for all together.
+void AddSparseWeights(PageWriter& page, const Plan& plan) {
+  if (!plan.sparse().has_value()) return;
+  const SparsePool& pool = *plan.sparse();
+  const WeightBlock& block = pool.layout.block();
+  page.Add(
+      "<div>\n<h2>Sparse weights, when training begins</h2>\n"
+      "<p>{} of {} weights, in blocks of {}x{}; their index, {}, takes {} "
+      "bytes. Gradients and momentum keep as many.</p>\n"
+      "<table id=\"sparse\">\n<tr><th>weight</th><th class=\"number\">nonzero"
+      "</th><th class=\"number\">of</th><th>share</th>"
+      "<th class=\"number\">bytes</th></tr>\n",
+      pool.members.size(), plan.parameters().size(), block.outputs,
+      block.inputs, IndexCodecName(pool.layout.codec()),
+      Grouped(pool.layout.index_bytes()));
+  uint64_t kept = 0, all = 0, bytes = 0;
+  const auto add = [&](std::string_view tag, std::string_view name, uint64_t n,
+                       uint64_t of, uint64_t size) {
+    const double share = static_cast<double>(n) / static_cast<double>(of);
+    page.Add(
+        "<tr><{0}>{1}</{0}><td class=\"number\">{2}</td>"
+        "<td class=\"number\">{3}</td><td><meter value=\"{4:.4f}\"></meter> "
+        "{5:.1f}%</td><td class=\"number\">{6}</td></tr>\n",
+        tag, report::Escaped(name), Grouped(n), Grouped(of), share,
+        100.0 * share, Grouped(size));
+  };
+  for (const uint32_t m : pool.members) {
+    const Value& weight = plan.graph().value(plan.parameters()[m].parameter);
+    const auto values = static_cast<uint64_t>(block.values());
+    const uint64_t nonzero =
+        values * static_cast<uint64_t>(weight.spec.storage.sparsity->kept);
+    const auto elements = static_cast<uint64_t>(weight.spec.shape.elements());
+    add("td", weight.name, nonzero, elements, weight.spec.bytes());
+    kept += nonzero;
+    all += elements;
+    bytes += weight.spec.bytes();
+  }
+  add("th", "all", kept, all, bytes);
+  page.Add("</table>\n</div>\n");
+}
+
 // What the script needs and the picture does not show.
 void AddData(PageWriter& page, const Plan& plan, const Canvas& canvas) {
   page.Add(
@@ -183,6 +226,7 @@ Status WritePlanHtml(const Plan& plan, std::optional<uint64_t> budget,
   page.Add("<div class=\"tables\">\n");
   AddRoles(page, plan);
   AddLargest(page, plan);
+  AddSparseWeights(page, plan);
   page.Add("</div>\n");
   AddData(page, plan, canvas);
   page.Add("<script>{}</script>\n</body>\n</html>\n", report::kPageScript);

@@ -224,6 +224,19 @@ std::string PlanJson(const Plan& plan, std::optional<uint64_t> budget,
   return json.Text();
 }
 
+// What tensors are stored in; the optimizer's state where it is not stored as
+// the weight is.
+std::string StorageText(const Plan& plan) {
+  const Precision& precision = plan.options().precision;
+  const auto settings = plan.optimizer().Settings();
+  const auto state = settings.find("optimizer state");
+  return precision.ToString() +
+         (state == settings.end() ||
+                  state->second == DTypeName(precision.parameters)
+              ? ""
+              : ", optimizer state " + state->second);
+}
+
 std::string PlanTable(const Plan& plan) {
   const Shares shares = SharesOf(plan);
   const double gap = 100.0 * (static_cast<double>(plan.arena_bytes()) /
@@ -232,9 +245,8 @@ std::string PlanTable(const Plan& plan) {
   std::string text = fmt::format(
       "{}: {} parameters, batch {}{}, {}, {} thread{}{}\n\n",
       Printable(plan.model()), plan.ParameterCount(), plan.batch(),
-      PassesText(plan), plan.options().precision.ToString(),
-      plan.options().threads, plan.options().threads == 1 ? "" : "s",
-      AblationNote(plan.options()));
+      PassesText(plan), StorageText(plan), plan.options().threads,
+      plan.options().threads == 1 ? "" : "s", AblationNote(plan.options()));
   text += fmt::format("  {:<30} {:>12}\n", "arena (all that is allocated)",
                       FormatBytesUp(plan.arena_bytes()));
   text += fmt::format("  {:<30} {:>12}\n", "process beside it, at most",

@@ -67,7 +67,8 @@ Status AddRows(const Family& family, const ReproduceOptions& options,
     if (!model.ok()) return model.status();
     for (size_t i = 0; i < ablations.size(); ++i) {
       const Ablation& ablation = kAblation[ablations[i]];
-      Tell(options, fmt::format("{}, {}", member.model, ablation.name));
+      Tell(options,
+           fmt::format("planning {}, {}", member.model, ablation.name));
       auto bytes = MeasureAblation(*model, ablation, options.threads);
       if (!bytes.ok()) return bytes.status();
       ReproductionRow row{fmt::format("{}, {}", member.model, ablation.name),

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A reproduction as a table for people and as CSV for programs.
+// A reproduction as a table for people, and as CSV and JSON for programs.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <span>
+#include <string_view>
 
+#include "report/json_object.h"
 #include "thimble/reproduce.h"
+#include "thimble/text.h"
 
 namespace thimble {
 namespace {
 
-constexpr int kCsvDecimals = 6;
+constexpr int kDecimals = 6;
 
 std::string NoteMarks(const ReproductionRow& row, const char* between) {
   std::string text;
@@ -27,6 +32,16 @@ std::string Quoted(const std::string& text) {
   for (char c : text)
     quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
+}
+
+// A JSON array of what `text` makes of each item.
+template <typename T, typename Text>
+std::string ArrayOf(std::span<const T> items, const Text& text) {
+  std::string array;
+  for (const T& item : items) {
+    array += (array.empty() ? "" : ",") + std::string(text(item));
+  }
+  return "[" + array + "]";
 }
 
 // The grid of a table: heads first, then rows.
@@ -92,13 +107,41 @@ std::string ReproductionCsv(const Reproduction& reproduction) {
   for (const ReproductionRow& row : reproduction.rows) {
     text += Quoted(row.label);
     for (const auto& cell : row.cells) {
-      text +=
-          "," +
-          (cell.has_value() ? fmt::format("{:.{}f}", *cell, kCsvDecimals) : "");
+      text += "," + (cell.has_value() ? fmt::format("{:.{}f}", *cell, kDecimals)
+                                      : "");
     }
     text += "," + Quoted(NoteMarks(row, " ")) + "\n";
   }
   return text;
+}
+
+std::string ReproductionJson(const Reproduction& reproduction) {
+  using report::JsonObject;
+  JsonObject json;
+  json.Add("name", reproduction.name);
+  json.Add("title", reproduction.title);
+  json.AddRaw("columns", ArrayOf<ReproductionColumn>(
+                             reproduction.columns,
+                             [](const auto& c) { return JsonText(c.head); }));
+  const auto number = [](const std::optional<double>& cell) {
+    return cell.has_value() ? fmt::format("{:.{}f}", *cell, kDecimals)
+                            : std::string("null");
+  };
+  json.AddRaw(
+      "rows", ArrayOf<ReproductionRow>(reproduction.rows, [&](const auto& row) {
+        JsonObject one;
+        one.Add("label", row.label);
+        one.AddRaw("cells", ArrayOf<std::optional<double>>(row.cells, number));
+        one.AddRaw("notes", ArrayOf<size_t>(row.notes, [](size_t n) {
+                     return std::to_string(n + 1);
+                   }));
+        return one.Text();
+      }));
+  json.AddRaw("notes",
+              ArrayOf<std::string>(reproduction.notes, [](const auto& note) {
+                return JsonText(note);
+              }));
+  return json.Text();
 }
 
 }  // namespace thimble

@@ -17,8 +17,7 @@ constexpr Entry kEntries[] = {
     {{"fig5", "Sohoni et al., FLOPs against memory of checkpoint strategies"},
      reproduce::Figure5},
     {{"table3",
-      "Sohoni et al., memory of the best settings "
-      "(ReproduceOptions::memory_only)"},
+      "Sohoni et al., memory of the best settings, planned and measured"},
      reproduce::Table3},
     {{"chen-resnet", "Chen et al., residual networks of up to 1,000 layers"},
      reproduce::ChenResnet},

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "report/plan_report.h"
 #include "reproduce/figures.h"
 #include "reproduce/printed.h"
@@ -37,6 +38,15 @@ std::string SettingName(const Setting& setting) {
                      setting.microbatch, setting.nonzero_percent);
 }
 
+SparseWeights SparseOf(const Setting& setting) {
+  SparseWeights sparse;
+  if (setting.nonzero_percent < 100) {
+    sparse.nonzero = setting.nonzero_percent / 100.0;
+    sparse.index = setting.index;
+  }
+  return sparse;
+}
+
 // Plans of the paper's network, which is built once.
 class Planner {
  public:
@@ -48,19 +58,30 @@ class Planner {
   Result<Plan> Make(const Setting& setting,
                     std::optional<uint64_t> budget = std::nullopt) const {
     if (!model_.ok()) return model_.status();
-    Tell(options_, fmt::format("{}, {}", kModel, SettingName(setting)));
-    SparseWeights sparse;
-    if (setting.nonzero_percent < 100) {
-      sparse.nonzero = setting.nonzero_percent / 100.0;
-      sparse.index = setting.index;
-    }
+    Tell(options_,
+         fmt::format("planning {}, {}", kModel, SettingName(setting)));
     return MakePlan(*model_, {.optimizer = SohoniOptimizer(),
                               .precision = Precision::All(setting.dtype),
-                              .sparse = sparse,
+                              .sparse = SparseOf(setting),
                               .threads = options_.threads,
                               .microbatch = setting.microbatch,
                               .recompute = setting.recompute,
                               .budget = budget});
+  }
+
+  // REQUIRES: options.measure.
+  Result<MeasuredRun> Measure(const Setting& setting,
+                              std::optional<uint64_t> budget) const {
+    Tell(options_,
+         fmt::format("measuring {}, {}", kModel, SettingName(setting)));
+    return options_.measure({.model = kModel,
+                             .batch = kBatch,
+                             .microbatch = setting.microbatch,
+                             .dtype = setting.dtype,
+                             .sparse = SparseOf(setting),
+                             .threads = options_.threads,
+                             .recompute = setting.recompute,
+                             .budget = budget});
   }
 
  private:
@@ -90,6 +111,11 @@ enum Table3Cell : size_t {
   kArenaFlops,
   kBudgetMb,
   kBudgetFlops,
+  // Not with memory_only.
+  kRssMb,
+  kSpeed,
+  kBudgetRssMb,
+  kBudgetSpeed,
 };
 
 // What the plan takes by the paper's rule and in the arena.
@@ -103,16 +129,30 @@ Status FillTable3Row(const Planner& planner, const Setting& setting,
   return Status::Ok();
 }
 
+// Asks for what a process takes that trains so.
+Status FillMeasured(const Planner& planner, const Setting& setting,
+                    std::optional<uint64_t> budget, Table3Cell rss,
+                    Table3Cell speed, ReproductionRow& row) {
+  TH_ASSIGN_OR_RETURN(const MeasuredRun run, planner.Measure(setting, budget));
+  row.cells[rss] = Mb(run.rss_bytes);
+  row.cells[speed] = run.images_per_second;
+  return Status::Ok();
+}
+
 // What the least work takes in an arena of the bytes that the paper prints, if
 // there is such a plan: many threads may need more.
-void FillBudget(const Planner& planner, Setting setting, ReproductionRow& row) {
+Status FillBudget(const Planner& planner, Setting setting, bool measures,
+                  ReproductionRow& row) {
   const auto budget =
       static_cast<uint64_t>(std::llround(*row.cells[kPaperMb] * 1e6));
   setting.recompute = "auto";
   const auto plan = planner.Make(setting, budget);
-  if (!plan.ok()) return;
+  if (!plan.ok()) return Status::Ok();
   row.cells[kBudgetMb] = Mb(plan->arena_bytes());
   row.cells[kBudgetFlops] = report::FlopsRatio(*plan);
+  if (!measures) return Status::Ok();
+  return FillMeasured(planner, setting, budget, kBudgetRssMb, kBudgetSpeed,
+                      row);
 }
 
 // Of columns.
@@ -123,7 +163,7 @@ constexpr const char* kIndexNote =
     "less";
 
 // What table 3 says beside its rows.
-Reproduction EmptyTable3() {
+Reproduction EmptyTable3(const ReproduceOptions& options) {
   Reproduction table;
   table.name = "table3";
   table.title =
@@ -143,6 +183,19 @@ Reproduction EmptyTable3() {
       kIndexNote,
       "not in the paper's table: what f32 gives here with its other settings",
       kArenaNote, "FLOPs as executed over those with nothing computed twice"};
+  if (options.memory_only) return table;
+  for (ReproductionColumn column :
+       {ReproductionColumn{"peak RSS MB", 2, true, kUp},
+        {"images/s", 0, false},
+        {"auto: peak RSS MB", 2, true, kUp},
+        {"auto: images/s", 0, false}}) {
+    table.columns.push_back(std::move(column));
+  }
+  table.notes.push_back(fmt::format(
+      "peak RSS: the most bytes of a process that plans and trains this, from "
+      "its start to its end, program and all; images/s with {} thread{}, in "
+      "the few steps that were measured",
+      options.threads, options.threads == 1 ? "" : "s"));
   return table;
 }
 
@@ -265,13 +318,14 @@ Result<Reproduction> Figure5(const ReproduceOptions& options) {
 }
 
 Result<Reproduction> Table3(const ReproduceOptions& options) {
-  if (!options.memory_only) {
+  const bool measures = !options.memory_only;
+  if (measures && !options.measure) {
     return Status::Usage(
-        "table3 has accuracies, which only training can tell; ask for its "
-        "memory with ReproduceOptions::memory_only");
+        "table3 has what only training can tell, and nothing is given to "
+        "measure it with; leave it out (ReproduceOptions::memory_only)");
   }
   const Planner planner(options);
-  Reproduction table = EmptyTable3();
+  Reproduction table = EmptyTable3(options);
   // Microbatches to plan in f32 as well, with their strategy, each once.
   std::map<int, std::string, std::greater<>> in_f32;
   std::vector<std::optional<double>> baseline;
@@ -298,9 +352,15 @@ Result<Reproduction> Table3(const ReproduceOptions& options) {
     row.notes =
         printed.is_f16 ? std::vector<size_t>{0} : std::vector<size_t>{3, 4};
     if (printed.nonzero_percent < 100) row.notes = {0, 1};
-    Status status = fill(row, setting);
-    if (!status.ok()) return status;
-    if (printed.is_f16) FillBudget(planner, setting, row);
+    TH_RETURN_IF_ERROR(fill(row, setting));
+    if (measures) {
+      row.notes.push_back(table.notes.size() - 1);
+      TH_RETURN_IF_ERROR(
+          FillMeasured(planner, setting, std::nullopt, kRssMb, kSpeed, row));
+    }
+    if (printed.is_f16) {
+      TH_RETURN_IF_ERROR(FillBudget(planner, setting, measures, row));
+    }
     table.rows.push_back(std::move(row));
   }
   for (const auto& [microbatch, strategy] : in_f32) {
@@ -309,8 +369,7 @@ Result<Reproduction> Table3(const ReproduceOptions& options) {
     row.label = SettingName(setting);
     row.cells.resize(table.columns.size());
     row.notes = {2};
-    Status status = fill(row, setting);
-    if (!status.ok()) return status;
+    TH_RETURN_IF_ERROR(fill(row, setting));
     table.rows.push_back(std::move(row));
   }
   return table;

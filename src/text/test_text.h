@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/test_folder.h"
 #include "text/token_file.h"
 
 namespace thimble::text::testing {
@@ -65,6 +66,18 @@ inline TokenHeader WriteTestTokens(const std::string& path,
   auto header = writer->Commit();
   EXPECT_TRUE(header.ok()) << header.status().message();
   return *header;
+}
+
+// Codes and dictionaries of such a vocabulary, a multiple of 8.
+inline void WriteTestMeaning(const TestFolder& folder,
+                             uint32_t vocabulary = 40) {
+  WriteTestFile(folder.File("codes"), "#version: 0.2\n");
+  std::string words;
+  for (uint32_t token = kFirstWord; token < vocabulary; ++token) {
+    words += "w" + std::to_string(token) + " 1\n";
+  }
+  WriteTestFile(folder.File("source.dict"), words);
+  WriteTestFile(folder.File("target.dict"), words);
 }
 
 }  // namespace thimble::text::testing

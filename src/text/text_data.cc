@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/sha256.h"
+#include "text/meaning.h"
 #include "text/token_file.h"
 
 namespace thimble {
@@ -40,7 +41,22 @@ TextRecord TextRecord::At(std::span<const std::byte> bytes) {
 struct TextData::Impl {
   std::string name;
   std::string fingerprint;
+  std::string meaning;
   std::array<std::optional<text::TokenFile>, kTextSplits> splits;
+
+  Status ReadMeaning() {
+    TH_ASSIGN_OR_RETURN(const text::Meaning read, text::ReadMeaning(name));
+    for (size_t side = 0; side < kTextSides; ++side) {
+      const int64_t expected = HeaderOf(TextSplit::kTrain).vocabulary[side];
+      if (read.vocabulary[side] == expected) continue;
+      return Status::Failed(fmt::format(
+          "{}/{} has {} tokens, and train.tokens beside it was made with {}; "
+          "prepare the text again",
+          name, text::kDictionaryNames[side], read.vocabulary[side], expected));
+    }
+    meaning = read.digest;
+    return Status::Ok();
+  }
 
   // Of a split that is missing, that of no pairs.
   text::TokenHeader HeaderOf(TextSplit split) const {
@@ -54,8 +70,8 @@ Result<std::unique_ptr<TextData>> TextData::Open(const std::string& dir) {
   impl->name = dir;
   if (!IsFolder(dir)) {
     return Status::Failed(
-        fmt::format("{} is no folder; text is prepared by thimble data "
-                    "prepare, and the folder that it writes is given here",
+        fmt::format("{} is no folder; text is prepared by PrepareText, and "
+                    " the folder that it writes is given here",
                     dir));
   }
   Sha256 sha;
@@ -67,8 +83,8 @@ Result<std::unique_ptr<TextData>> TextData::Open(const std::string& dir) {
     if (!is_there && split != TextSplit::kTrain) continue;
     if (!is_there) {
       return Status::Failed(
-          fmt::format("{} has no file train.tokens; thimble data prepare "
-                      "makes it of text",
+          fmt::format("{} has no file train.tokens; PrepareText makes it of "
+                      "text",
                       dir));
     }
     TH_ASSIGN_OR_RETURN(text::TokenFile file, text::TokenFile::Open(path));
@@ -86,6 +102,7 @@ Result<std::unique_ptr<TextData>> TextData::Open(const std::string& dir) {
                            Hex(header.sha256)));
     impl->splits[i] = std::move(file);
   }
+  TH_RETURN_IF_ERROR(impl->ReadMeaning());
   impl->fingerprint = Hex(sha.Final()).substr(0, kFingerprintDigits);
   return std::unique_ptr<TextData>(new TextData(std::move(impl)));
 }
@@ -95,6 +112,7 @@ TextData::~TextData() = default;
 
 const std::string& TextData::name() const { return impl_->name; }
 const std::string& TextData::fingerprint() const { return impl_->fingerprint; }
+const std::string& TextData::meaning() const { return impl_->meaning; }
 
 int64_t TextData::vocabulary(TextSide side) const {
   return impl_->HeaderOf(TextSplit::kTrain).vocabulary[IndexOf(side)];

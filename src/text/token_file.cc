@@ -57,9 +57,9 @@ HeaderBytes Packed(const TokenHeader& header) {
 }
 
 Status Damaged(const std::string& path, const std::string& what) {
-  return Status::Failed(fmt::format(
-      "{} is damaged: {}; prepare the text again with thimble data prepare",
-      path, what));
+  return Status::Failed(
+      fmt::format("{} is damaged: {}; prepare the text again with PrepareText",
+                  path, what));
 }
 
 // Whether counts can be those of a file: no product of them overflows.
@@ -90,14 +90,14 @@ Result<TokenHeader> Unpacked(const std::string& path, HeaderBytes& bytes) {
   fields.Get(&header.sha256);
   if (std::memcmp(magic, kMagic, sizeof(magic)) != 0) {
     return Status::Failed(
-        fmt::format("{} is no token file; thimble data prepare makes them of "
+        fmt::format("{} is no token file; PrepareText makes them of "
                     "text",
                     path));
   }
   if (version != kVersion) {
     return Status::Failed(fmt::format(
         "{} is a token file of version {}, and this program reads version {}; "
-        "prepare the text again with thimble data prepare",
+        "prepare the text again with PrepareText",
         path, version, kVersion));
   }
   if (!IsPlausible(header) || Packed(header) != bytes) {
@@ -244,7 +244,7 @@ Result<TokenFile> TokenFile::Open(const std::string& path) {
   if (stamp.bytes < bytes.size()) {
     return Status::Failed(fmt::format(
         "{} has {} bytes, fewer than a token file's header of {}; prepare the "
-        "text again with thimble data prepare",
+        "text again with PrepareText",
         path, stamp.bytes, bytes.size()));
   }
   TH_RETURN_IF_ERROR(ReadFullyAt(file, bytes, 0));

@@ -188,6 +188,7 @@ TEST_F(TokenFileTest, NoChangeOfBytesIsOverlookedOrKills) {
 TEST_F(TokenFileTest, ADataFolderHasItsSplits) {
   const auto train = InOrderOfLength(MakeTestPairs({{3, 4}, {5, 2}, {3, 2}}));
   WriteTestTokens(folder_.File("train.tokens"), train);
+  WriteTestMeaning(folder_);
   const auto alone = TextData::Open(folder_.path());
   ASSERT_TRUE(alone.ok()) << alone.status().message();
   WriteTestTokens(folder_.File("test.tokens"), MakeTestPairs({{9, 1}, {2, 2}}));
@@ -228,6 +229,16 @@ TEST_F(TokenFileTest, AFolderThatCannotBeTheDataIsRefused) {
   WriteTestTokens(Path(), MakeTestPairs({{3, 4}, {2, 4}}));
   EXPECT_NE(complaint(folder_.path()).find("not in the order of lengths"),
             std::string::npos);
+  std::remove(folder_.File("valid.tokens").c_str());
+  WriteTestTokens(Path(), MakeTestPairs({{3, 4}}));
+  EXPECT_NE(complaint(folder_.path()).find("cannot open"), std::string::npos);
+  WriteTestMeaning(folder_, 48);
+  EXPECT_NE(complaint(folder_.path())
+                .find("source.dict has 48 tokens, and train.tokens beside it "
+                      "was made with 40"),
+            std::string::npos);
+  WriteTestMeaning(folder_);
+  EXPECT_EQ(complaint(folder_.path()), "");
 }
 
 }  // namespace

@@ -120,6 +120,19 @@ bool ParseRewiring(const std::string& from, RewiringState* state) {
   return text.all_read() && state->threshold >= 0 && state->rewirings >= 0;
 }
 
+// What a setting was that is told only where it is something else.
+std::string_view Untold(const std::string& name) {
+  constexpr std::pair<std::string_view, std::string_view> kUntold[] = {
+      {kPrecision, "f32"},
+      {"loss scale", "none"},
+      {"rounding", "nearest"},
+      {"optimizer state", "as the weight is"}};
+  for (const auto& [setting, meaning] : kUntold) {
+    if (name == setting) return meaning;
+  }
+  return "(nothing)";
+}
+
 Status CheckSetting(const std::string& path, const SafetensorsMetadata& meta,
                     const std::string& name, const std::string& value) {
   const auto found = meta.find(kSettingPrefix + name);
@@ -136,13 +149,14 @@ Status CheckSetting(const std::string& path, const SafetensorsMetadata& meta,
   return Status::Failed(
       fmt::format("{} was made with {} = {}, now it is {}; "
                   "TrainOptions::resume goes on with the same settings only",
-                  path, name, had.empty() ? "(nothing)" : had,
-                  value.empty() ? "(nothing)" : value));
+                  path, name, had.empty() ? Untold(name) : had,
+                  value.empty() ? Untold(name) : value));
 }
 
 // What either side has, since settings may be told where they are no default.
-// The model comes first: others, such as the learning rate, follow from it. How
-// many blocks a rewiring prunes follows from the pattern, and comes last.
+// The model comes first, then the precision: others, such as the learning rate
+// and the loss scale, follow from them. How many blocks a rewiring prunes
+// follows from the pattern, and comes last.
 Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
                      const Settings& now) {
   Settings settings = now;
@@ -151,9 +165,10 @@ Status CheckSettings(const std::string& path, const SafetensorsMetadata& meta,
       settings.emplace(key.substr(std::string_view(kSettingPrefix).size()), "");
     }
   }
-  const auto model = settings.find(kModelName);
-  if (model != settings.end()) {
-    TH_RETURN_IF_ERROR(CheckSetting(path, meta, model->first, model->second));
+  for (const char* first : {kModelName, kPrecision}) {
+    const auto found = settings.find(first);
+    if (found == settings.end()) continue;
+    TH_RETURN_IF_ERROR(CheckSetting(path, meta, found->first, found->second));
   }
   for (const bool of_rewiring : {false, true}) {
     for (const auto& [name, value] : settings) {

@@ -44,8 +44,10 @@ struct Progress {
 
 // Name and value of everything that decides bits: model, data, seed, rates, …
 using Settings = std::map<std::string, std::string>;
-// Among them: the model's name, and its fingerprint.
+// Among them: the model's name and its fingerprint, and the precision, which is
+// there where it is not f32 alone.
 inline constexpr const char* kModelName = "model";
+inline constexpr const char* kPrecision = "precision";
 inline constexpr const char* kModelLayers = "model layers";
 
 // Metadata: the value of "format" is this and a number, the keys of settings

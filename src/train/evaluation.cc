@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "thimble/trainer.h"
 #include "train/ends.h"
+#include "train/mean.h"
 #include "train/weights.h"
 
 namespace thimble::train {
@@ -60,7 +61,7 @@ Result<TestResult> TestPass::All(const std::atomic<bool>* stop) {
 namespace thimble {
 
 Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
-                                 BatchSource& source) {
+                                 BatchSource& source, int64_t average) {
   TH_RETURN_IF_ERROR(source.Begin(plan, /*seed=*/0));
   if (source.TestParts() < 1) {
     return Status::Usage(
@@ -68,7 +69,7 @@ Result<EvaluateSummary> Evaluate(const std::string& dir, const Plan& plan,
   }
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       Session::Create(plan, {}));
-  TH_RETURN_IF_ERROR(train::LoadWeights(dir, *session));
+  TH_RETURN_IF_ERROR(train::LoadWeightsOrMean(dir, average, *session));
   TH_ASSIGN_OR_RETURN(const train::TestResult test,
                       train::TestPass(*session, source).All(nullptr));
   EvaluateSummary summary{.model = plan.model(),

@@ -75,7 +75,34 @@ Result<Before> LookAt(const std::string& path) {
   return Before{kBegin.starts_with(begin), last != std::byte{'\n'}};
 }
 
+Status CannotWrite(const std::string& path, int error) {
+  return Status::Failed(fmt::format(
+      "cannot write the log {}: {}; name a file in a folder that exists and is "
+      "writable",
+      path, std::strerror(error)));
+}
+
+Status IsNoLog(const std::string& path) {
+  return Status::Failed(fmt::format(
+      "{} is there and is no log of a run; it was left as it is: choose "
+      "another name for the log, or remove it",
+      path));
+}
+
 }  // namespace
+
+Status Log::Check(const std::string& path) {
+  if (path.empty()) return Status::Ok();
+  if (IsFolder(path)) return CannotWrite(path, EISDIR);
+  // Pipes and devices have no contents to lose.
+  if (!IsFile(path)) {
+    const bool has_folder = IsFolder(FolderOf(path));
+    return has_folder ? Status::Ok() : CannotWrite(path, ENOENT);
+  }
+  if (access(path.c_str(), W_OK) != 0) return CannotWrite(path, errno);
+  TH_ASSIGN_OR_RETURN(const Before before, LookAt(path));
+  return before.is_log ? Status::Ok() : IsNoLog(path);
+}
 
 Result<Log> Log::Open(const std::string& path, bool append) {
   if (path.empty()) return Log();
@@ -83,24 +110,13 @@ Result<Log> Log::Open(const std::string& path, bool append) {
   // none.
   const int fd =
       open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666);
-  const auto cannot_write = [&] {
-    return Status::Failed(fmt::format(
-        "cannot write the log {}: {}; name a file in a folder that exists and "
-        "is writable",
-        path, std::strerror(errno)));
-  };
-  if (fd < 0) return cannot_write();
+  if (fd < 0) return CannotWrite(path, errno);
   Log log(FileDescriptor(fd, path));
   // Pipes and devices have no contents to lose.
   if (!IsFile(path)) return log;
   TH_ASSIGN_OR_RETURN(const Before before, LookAt(path));
-  if (!before.is_log) {
-    return Status::Failed(fmt::format(
-        "{} is there and is no log of a run; it was left as it is: choose "
-        "another name for the log, or remove it",
-        path));
-  }
-  if (!append && ftruncate(fd, 0) != 0) return cannot_write();
+  if (!before.is_log) return IsNoLog(path);
+  if (!append && ftruncate(fd, 0) != 0) return CannotWrite(path, errno);
   if (append && before.ends_inside_a_line) log.WriteLine("\n");
   return log;
 }
@@ -208,7 +224,8 @@ std::string SummaryJson(const TrainSummary& summary) {
   AppendAll(&line, "{\"event\":\"summary\",\"arena_bytes\":"sv,
             static_cast<int64_t>(summary.arena_bytes), ",\"rss_base_bytes\":"sv,
             summary.rss_base_bytes, ",\"rss_peak_bytes\":"sv,
-            summary.rss_peak_bytes, train::SpeedKey(summary.axis),
+            summary.rss_peak_bytes, ",\"rss_process_peak_bytes\":"sv,
+            summary.rss_process_peak_bytes, train::SpeedKey(summary.axis),
             summary.per_second);
   for (const TestMetric& metric : summary.metrics) {
     AppendAll(&line, Key("best_test_", metric.name), metric.best,

@@ -26,6 +26,8 @@ class Log {
   // cut short. A file that holds something else than a log is refused and left
   // as it is. An empty path makes a log that drops everything.
   static Result<Log> Open(const std::string& path, bool append);
+  // Fails where Open would, as far as that is seen without writing.
+  static Status Check(const std::string& path);
 
   // `plan_json` is one JSON object.
   void Start(std::string_view plan_json, std::span<const SourceFact> facts,

@@ -75,7 +75,8 @@ TEST(Log, WritesOneObjectPerLineInTheOrderOfEvents) {
   EXPECT_EQ(lines[3], R"({"event":"resume","step":12})");
   EXPECT_EQ(lines[4],
             R"({"event":"summary","arena_bytes":4096,"rss_base_bytes":0,)"
-            R"("rss_peak_bytes":0,"images_per_second":null,)"
+            R"("rss_peak_bytes":0,"rss_process_peak_bytes":0,)"
+            R"("images_per_second":null,)"
             R"("best_test_accuracy":null,"test_accuracy":null,)"
             R"("final_train_loss":null,"steps":12,"stopped":false,)"
             R"("weights_sha256":"abc"})");

@@ -160,6 +160,7 @@ Status Loop::EndEpoch(int64_t epoch) {
   now_.epoch_count = 0;
   if (now_.loss_scale.has_value()) now_.loss_scale->without_loss = 0;
   for (Progress::Metric& metric : now_.metrics) metric.epoch_sum = 0;
+  TH_RETURN_IF_ERROR(with_.saver.KeepEpoch(with_.session, now_, event.epoch));
   TH_RETURN_IF_ERROR(Save());
   with_.reporter.Epoch(event);
   return Status::Ok();

@@ -80,7 +80,7 @@ Status LossScaler::Skipped(LossScaleState* state) const {
   if (is_fixed_) {
     return Status::Failed(fmt::format(
         "a gradient is infinite or no number at the fixed loss scale {}; a "
-        "smaller one, or TrainOptions::loss_scale = dynamic, may do",
+        "smaller TrainOptions::loss_scale, or 'dynamic', may do",
         state->scale));
   }
   state->scale /= 2;

@@ -36,7 +36,7 @@ TEST(TrainOptions, ThatCannotBeTrainedWithAreRefused) {
        {TrainOptions{.epochs = 0}, TrainOptions{.steps = -1}}) {
     EXPECT_NE(OptionsRefusal(options).find("nothing to do"), std::string::npos);
   }
-  for (const double rate : {0.0, -0.1, std::nan(""), HUGE_VAL}) {
+  for (const double rate : {0.0, -0.1, std::nan(""), HUGE_VAL, 1e39, 1e-39}) {
     EXPECT_NE(OptionsRefusal({.learning_rate = rate}).find("learning rate"),
               std::string::npos);
   }

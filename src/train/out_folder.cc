@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/out_folder.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
 #include "base/check.h"
+#include "thimble/number.h"
 
 namespace thimble::train {
+namespace {
+
+constexpr char kEpochBegin[] = "epoch-";
+constexpr char kEpochEnd[] = ".safetensors";
+
+}  // namespace
 
 std::string WeightsPath(const std::string& dir) {
   return dir + "/" + kWeightsName;
@@ -14,6 +28,39 @@ std::string WeightsPath(const std::string& dir) {
 
 std::string CheckpointPath(const std::string& dir) {
   return dir + "/" + kCheckpointName;
+}
+
+std::string EpochName(int64_t epoch) {
+  return fmt::format("{}{}{}", kEpochBegin, epoch, kEpochEnd);
+}
+
+std::string EpochPath(const std::string& dir, int64_t epoch) {
+  return dir + "/" + EpochName(epoch);
+}
+
+Result<std::vector<int64_t>> KeptEpochs(const std::string& dir) {
+  DIR* entries = opendir(dir.c_str());
+  if (entries == nullptr) {
+    return Status::Failed(
+        fmt::format("{} cannot be read: {}", dir, std::strerror(errno)));
+  }
+  std::vector<int64_t> epochs;
+  while (const dirent* entry = readdir(entries)) {
+    const std::string_view name = entry->d_name;
+    const std::string_view begin = kEpochBegin, end = kEpochEnd;
+    if (!name.starts_with(begin) || !name.ends_with(end) ||
+        name.size() < begin.size() + end.size()) {
+      continue;
+    }
+    const auto number = ParseWhole(
+        name.substr(begin.size(), name.size() - begin.size() - end.size()));
+    const bool is_one = number.has_value() && *number < INT64_MAX &&
+                        name == EpochName(static_cast<int64_t>(*number));
+    if (is_one) epochs.push_back(static_cast<int64_t>(*number));
+  }
+  closedir(entries);
+  std::ranges::sort(epochs);
+  return epochs;
 }
 
 MadeFolders::~MadeFolders() {
@@ -32,6 +79,19 @@ Result<FileDescriptor> PrepareOutDir(const std::string& dir,
   // The temporary file is removed again by the writer's destructor.
   TH_RETURN_IF_ERROR(AtomicFileWriter::CreateIn(folder, kWeightsName).status());
   return folder;
+}
+
+Status CheckCanBeMade(const std::string& dir) {
+  std::string above = dir;
+  for (bool is_there = false; !is_there;) {
+    TH_ASSIGN_OR_RETURN(is_there, IsThere(above));
+    if (!is_there) above = FolderOf(above);
+  }
+  const bool is_folder = IsFolder(above);
+  if (is_folder && access(above.c_str(), W_OK) == 0) return Status::Ok();
+  return Status::Failed(
+      fmt::format("cannot make folder {}: {} is {}", dir, above,
+                  is_folder ? "not writable" : "there and is not a folder"));
 }
 
 Status CheckHoldsNoRun(const std::string& dir) {

@@ -5,6 +5,7 @@
 // opened, even where another one takes its name meanwhile.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,12 @@ namespace thimble::train {
 
 inline constexpr char kWeightsName[] = "weights.safetensors";
 inline constexpr char kCheckpointName[] = "checkpoint.safetensors";
+
+// What an epoch's weights are kept as: DIR/epoch-12.safetensors.
+std::string EpochName(int64_t epoch);
+std::string EpochPath(const std::string& dir, int64_t epoch);
+// Epochs whose weights are there, in ascending order.
+Result<std::vector<int64_t>> KeptEpochs(const std::string& dir);
 
 std::string WeightsPath(const std::string& dir);
 std::string CheckpointPath(const std::string& dir);
@@ -39,6 +46,9 @@ class MadeFolders {
 // what killed runs have left half written.
 Result<FileDescriptor> PrepareOutDir(const std::string& dir,
                                      MadeFolders* made = nullptr);
+
+// Fails where `dir` is not there and cannot be made. Makes nothing.
+Status CheckCanBeMade(const std::string& dir);
 
 // Fails where a run has left weights or a checkpoint in `dir`.
 Status CheckHoldsNoRun(const std::string& dir);

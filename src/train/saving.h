@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/files.h"
 #include "thimble/plan.h"
@@ -20,6 +21,11 @@
 
 namespace thimble::train {
 
+// Fails where the folder does not hold what the options say: a run to go on
+// with, none, or one to replace; or where the log would be a file of it. Writes
+// nothing. A folder that is not there is fine where it can be made.
+Status CheckOutFolder(const TrainOptions& options);
+
 class Saver {
  public:
   // Opens and locks the folder, which must hold what the options say: a run to
@@ -31,12 +37,18 @@ class Saver {
   bool goes_on() const { return goes_on_; }
   // What decides bits, and what the weights file says besides. Needed where
   // there is a folder, before anything is loaded or saved.
-  void Describe(Settings settings, WeightsFacts facts);
+  // `files` are copied into it.
+  void Describe(Settings settings, WeightsFacts facts,
+                std::vector<std::string> files = {});
 
   // REQUIRES: goes_on().
   Result<Progress> Load(Session& session);
   // Checkpoint and weights. The state must be worth keeping.
   Status Save(Session& session, const Progress& progress);
+  // The weights at the end of an epoch, from 1, to be kept beside those of
+  // TrainOptions::keep_epochs − 1 before it. To be called before Save, so that
+  // a run which is resumed finds them.
+  Status KeepEpoch(Session& session, const Progress& progress, int64_t epoch);
   // To be called at the end. A run that was resumed with nothing left to do has
   // only read its checkpoint: the weights that it reports may have been
   // removed, or be of another step, and are written again.
@@ -48,6 +60,12 @@ class Saver {
   std::string weights_path() const;
 
  private:
+  // What is done once, when the run first saves: files of the data come, and
+  // epochs of a run that is replaced go.
+  Status BeginFolder();
+  // Removes epochs that are not in (epoch − keep_epochs_, epoch].
+  Status RemoveEpochsBut(int64_t epoch);
+
   std::string dir_;
   // Before the folder, so that it goes after it is closed.
   std::unique_ptr<MadeFolders> made_;
@@ -55,6 +73,9 @@ class Saver {
   bool goes_on_ = false;
   Settings settings_;
   WeightsFacts facts_;
+  std::vector<std::string> files_;
+  int64_t keep_epochs_ = 0;
+  bool has_begun_ = false;  // BeginFolder
   bool saved_ = false;      // since this process began
   int64_t kept_step_ = -1;  // of the checkpoint on disk; -1: there is none
 };

@@ -141,7 +141,8 @@ Status StoredPool::ReadIndex() {
   int64_t first = 0;
   for (size_t m = 0; m < layout_.size(); ++m) {
     first_.push_back(first);
-    first += layout_.Of(index_.data(), m, first).kept;
+    kept_.push_back(layout_.Of(index_.data(), m, first).kept);
+    first += kept_.back();
   }
   return Status::Ok();
 }
@@ -156,41 +157,90 @@ TensorInfo StoredPool::DenseInfo(size_t m) const {
 }
 
 Status StoredPool::StreamDense(size_t m, ByteSink sink) const {
-  const Pattern pattern = Of(m);
-  const WeightBlock& block = pattern.block;
-  const Shape& shape = facts_.shapes[m];
-  const auto taps = static_cast<size_t>(shape.elements_from(2));
-  const auto of_output = static_cast<size_t>(shape.elements_from(1));
+  TH_ASSIGN_OR_RETURN(DenseRows rows, DenseRows::Of(*this, m));
+  for (;;) {
+    TH_ASSIGN_OR_RETURN(const auto bytes, rows.Next());
+    if (bytes.empty()) return Status::Ok();
+    TH_RETURN_IF_ERROR(sink(bytes));
+  }
+}
+
+Result<DenseRows> DenseRows::Of(const StoredPool& pool, size_t m) {
+  DenseRows made(pool, pool.facts().shapes[m]);
+  const PoolLayout& layout = pool.layout();
+  made.index_ = std::make_unique<Index>();
+  Index& index = *made.index_;
+  index.pattern = {.matrix = layout.matrix(m),
+                   .block = layout.block(),
+                   .codec = layout.codec(),
+                   .column_bits = layout.column_bits(),
+                   .kept = pool.kept_[m]};
+  index.counts.resize(static_cast<size_t>(index.pattern.matrix.rows));
+  const uint64_t begin = pool.index().begin;
+  const FileDescriptor& file = pool.reader_->file();
+  TH_RETURN_IF_ERROR(
+      ReadFullyAt(file, std::as_writable_bytes(std::span(index.counts)),
+                  begin + layout.CountsOffset(m)));
+  uint64_t from = begin + layout.BitsOffset(m);
+  auto bytes = static_cast<uint64_t>(index.pattern.matrix.rows *
+                                     index.pattern.matrix.row_bytes());
+  if (layout.codec() == IndexCodec::kPacked) {
+    // Eight columns begin with a byte. A reader loads eight bytes at a time,
+    // which are there.
+    const int64_t skipped = pool.first_[m] / 8 * 8;
+    index.pattern.first = pool.first_[m] - skipped;
+    const auto bits = static_cast<uint64_t>(layout.column_bits());
+    from += static_cast<uint64_t>(skipped) / 8 * bits;
+    const auto columns =
+        static_cast<uint64_t>(index.pattern.first + index.pattern.kept);
+    bytes = columns * bits / 8 + 8;
+  }
+  index.bits.resize(bytes);
+  TH_RETURN_IF_ERROR(
+      ReadFullyAt(file, std::as_writable_bytes(std::span(index.bits)), from));
+  index.pattern.counts = index.counts.data();
+  index.pattern.bits = index.bits.data();
+  index.reader.emplace(index.pattern);
+  made.first_ = static_cast<uint64_t>(pool.first_[m]);
+  made.columns_.resize(static_cast<size_t>(index.pattern.matrix.columns));
+  const WeightBlock& block = layout.block();
+  made.dense_.resize(
+      static_cast<size_t>(block.outputs * made.shape_.elements_from(1)) *
+      pool.value_bytes());
+  return made;
+}
+
+Result<std::span<const std::byte>> DenseRows::Next() {
+  PatternReader& reader = *index_->reader;
+  if (reader.row() == index_->pattern.matrix.rows) {
+    return std::span<const std::byte>();
+  }
+  const WeightBlock& block = index_->pattern.block;
+  const auto taps = static_cast<size_t>(shape_.elements_from(2));
+  const auto of_output = static_cast<size_t>(shape_.elements_from(1));
   const auto outputs = static_cast<size_t>(block.outputs);
   const auto inputs = static_cast<size_t>(block.inputs);
-  const auto size = static_cast<size_t>(value_bytes_);
-  std::vector<std::byte> dense(outputs * of_output * size);
-  std::vector<std::byte> kept;
-  std::vector<uint16_t> columns(static_cast<size_t>(pattern.matrix.columns));
-  PatternReader reader(pattern);
-  while (reader.row() < pattern.matrix.rows) {
-    const auto first = static_cast<uint64_t>(pattern.first + reader.first());
-    const auto count = static_cast<size_t>(reader.count());
-    reader.Read(columns.data());
-    kept.resize(count * outputs * inputs * size);
-    TH_RETURN_IF_ERROR(
-        ReadFullyAt(reader_->file(), kept,
-                    values_->begin + first * outputs * inputs * size));
-    std::ranges::fill(dense, std::byte{0});
-    const std::byte* from = kept.data();
-    for (size_t i = 0; i < count; ++i) {
-      const size_t input = columns[i] / taps * inputs;
-      const size_t tap = columns[i] % taps;
-      for (size_t o = 0; o < outputs; ++o) {
-        for (size_t in = input; in < input + inputs; ++in, from += size) {
-          std::memcpy(&dense[(o * of_output + in * taps + tap) * size], from,
-                      size);
-        }
+  const auto size = static_cast<size_t>(pool_->value_bytes());
+  const uint64_t first = first_ + static_cast<uint64_t>(reader.first());
+  const auto count = static_cast<size_t>(reader.count());
+  reader.Read(columns_.data());
+  kept_.resize(count * outputs * inputs * size);
+  TH_RETURN_IF_ERROR(
+      ReadFullyAt(pool_->reader_->file(), kept_,
+                  pool_->values().begin + first * outputs * inputs * size));
+  std::ranges::fill(dense_, std::byte{0});
+  const std::byte* from = kept_.data();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t input = columns_[i] / taps * inputs;
+    const size_t tap = columns_[i] % taps;
+    for (size_t o = 0; o < outputs; ++o) {
+      for (size_t in = input; in < input + inputs; ++in, from += size) {
+        std::memcpy(&dense_[(o * of_output + in * taps + tap) * size], from,
+                    size);
       }
     }
-    TH_RETURN_IF_ERROR(sink(dense));
   }
-  return Status::Ok();
+  return std::span<const std::byte>(dense_);
 }
 
 }  // namespace thimble::train

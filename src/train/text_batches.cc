@@ -10,12 +10,15 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/files.h"
 #include "base/permutation.h"
 #include "base/rng.h"
+#include "text/meaning.h"
 #include "text/ranges.h"
 #include "thimble/batches.h"
 #include "thimble/text.h"
 #include "thimble/text_data.h"
+#include "train/text_facts.h"
 
 namespace thimble {
 namespace {
@@ -157,7 +160,17 @@ class TextBatches final : public BatchSource {
   }
 
   std::map<std::string, std::string> WeightsFacts() const override {
-    return {{"text", data_.fingerprint()}};
+    return {{train::kTextFact, data_.meaning()}};
+  }
+  // What whoever has text and not numbers needs.
+  std::vector<std::string> FilesOfWeights() const override {
+    std::vector<std::string> paths;
+    for (const char* name : {text::kCodesName, text::kDictionaryNames[0],
+                             text::kDictionaryNames[1]}) {
+      const std::string path = data_.name() + "/" + name;
+      if (IsFile(path)) paths.push_back(path);
+    }
+    return paths;
   }
 
  private:
@@ -178,7 +191,7 @@ class TextBatches final : public BatchSource {
       return Status::Usage(fmt::format(
           "'{}' has a sentence of {} to train on, and a batch has at most {}; "
           "use a larger TextBatchOptions::max_tokens, or prepare the text with "
-          "a smaller --max-length",
+          "a smaller PrepareOptions::max_length",
           data_.name(), Counted(longest, "token"), options_.max_tokens));
     }
     TH_RETURN_IF_ERROR(CheckRoom(plan, TextSplit::kTrain));
@@ -220,7 +233,7 @@ class TextBatches final : public BatchSource {
       return Status::Usage(fmt::format(
           "the {} split of '{}' has a {} sentence of {}, and the plan of {} "
           "has room for {} at once; plan with a {} of at least {}, or prepare "
-          "the text with a smaller --max-length",
+          "the text with a smaller PrepareOptions::max_length",
           TextSplitName(split), data_.name(), what, Counted(longest, "token"),
           plan.model(), room,
           plan.microbatches() > 1 ? "PlanOptions::microbatch" : "Model::batch",

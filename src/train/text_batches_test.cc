@@ -44,7 +44,10 @@ int64_t Padded(const std::vector<Fed>& step) {
 
 class TextBatches : public ::testing::Test {
  protected:
-  TextBatches() { Write(400, 30); }
+  TextBatches() {
+    text::testing::WriteTestMeaning(folder_);
+    Write(400, 30);
+  }
 
   // Pairs of up to `longest` tokens a side, all different enough to be told
   // apart by their tokens.
@@ -298,7 +301,7 @@ TEST_F(TextBatches, WhatDoesNotFitIsRefusedWithWhatToChange) {
   has(Refusal(PlanFor(TextModel(200), 20), options_),
       "has a source sentence of 30 tokens, and the plan of net has room for 20 "
       "at once; plan with a PlanOptions::microbatch of at least 30, or prepare "
-      "the text with a smaller --max-length");
+      "the text with a smaller PrepareOptions::max_length");
   has(Refusal(PlanFor(TextModel(29), 0), {.max_tokens = 30}),
       "plan with a Model::batch of at least 30");
   has(Refusal(PlanFor(TextModel(200), 40), {.max_tokens = 29}),

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -44,14 +45,18 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
   }
   TrainSummary summary;
   summary.arena_bytes = plan.arena_bytes();
+  const int64_t peak_before = PeakRssBytes();
+  // What planning leaves.
   ReturnFreeHeap();
+  ReturnFreeStack();
+  ReturnCode();
   summary.rss_base_bytes = CurrentRssBytes();
   ResetPeakRss();
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                       Session::Create(plan, {.poison = options.poison}));
   saver.Describe(train::SettingsOf(plan, std::move(settings), options,
                                    length.steps, session->target()),
-                 source.WeightsFacts());
+                 source.WeightsFacts(), source.FilesOfWeights());
   train::Reporter reporter(plan, length, observer);
   train::Progress progress = train::NoProgress(train::MetricsOf(plan).size());
   // The log last: an old one is emptied by a run that can start only.
@@ -76,6 +81,8 @@ Result<TrainSummary> RunIn(train::Saver saver, const Plan& plan,
   TH_RETURN_IF_ERROR(saver.Finish(*session, progress));
   summary.stopped = loop.Stopped();
   summary.rss_peak_bytes = PeakRssBytes();
+  summary.rss_process_peak_bytes =
+      std::max(peak_before, summary.rss_peak_bytes);
   summary.weights_sha256 = train::WeightsSha256(*session);
   summary.weights_path = saver.weights_path();
   return reporter.Finish(std::move(summary), progress);

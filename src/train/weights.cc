@@ -39,7 +39,8 @@ Result<SafetensorsReader> OpenWeights(const std::string& path) {
 }  // namespace
 
 Status SaveWeights(const FileDescriptor& folder, Session& session,
-                   const WeightsFacts& facts, int64_t steps) {
+                   const WeightsFacts& facts, int64_t steps,
+                   const std::string& file_name) {
   const Plan& plan = session.plan();
   SafetensorsMetadata metadata = {{"format", kWeightsFormat},
                                   {"model", plan.model()},
@@ -55,7 +56,7 @@ Status SaveWeights(const FileDescriptor& folder, Session& session,
   }
   metadata.merge(SparseFactsOf(plan));
   metadata.insert(facts.begin(), facts.end());
-  return SaveValues(folder, kWeightsName, session, ModelState(plan), metadata);
+  return SaveValues(folder, file_name, session, ModelState(plan), metadata);
 }
 
 Result<WeightsInfo> ReadWeightsInfo(const std::string& dir) {

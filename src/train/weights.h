@@ -13,6 +13,7 @@
 #include "thimble/session.h"
 #include "thimble/sparse_weights.h"
 #include "thimble/status.h"
+#include "train/out_folder.h"
 
 namespace thimble::train {
 
@@ -37,7 +38,8 @@ struct WeightsInfo {
 // With the facts as metadata besides. The old file stays until the new one is
 // whole.
 Status SaveWeights(const FileDescriptor& folder, Session& session,
-                   const WeightsFacts& facts, int64_t steps);
+                   const WeightsFacts& facts, int64_t steps,
+                   const std::string& file_name = kWeightsName);
 
 Result<WeightsInfo> ReadWeightsInfo(const std::string& dir);
 

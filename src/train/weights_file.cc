@@ -18,6 +18,7 @@
 #include "store/safetensors.h"
 #include "thimble/number.h"
 #include "train/checkpoint.h"
+#include "train/mean.h"
 #include "train/out_folder.h"
 #include "train/stored_pool.h"
 #include "train/weights.h"
@@ -182,12 +183,6 @@ Status CheckPlace(const std::string& from, const std::string& to,
                   to));
 }
 
-std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return path.substr(0, std::max<size_t>(slash, 1));
-}
-
 // "[1,2]"
 template <typename Numbers>
 std::string JsonList(const Numbers& numbers) {
@@ -224,6 +219,31 @@ std::string SparseJson(const StoredSparseWeights& sparse) {
   }
   json.AddRaw("weights", JsonList(weights));
   return json.Text();
+}
+
+Result<ExportSummary> ExportMean(const std::string& from, const std::string& to,
+                                 const ExportOptions& options) {
+  TH_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                      train::LastEpochs(from, options.average));
+  TH_ASSIGN_OR_RETURN(const train::WeightsMean mean,
+                      train::WeightsMean::Open(paths));
+  for (const std::string& path : paths) {
+    TH_RETURN_IF_ERROR(CheckPlace(path, to, options));
+  }
+  ExportSummary summary{.made_dense = mean.members()};
+  for (size_t i = 0; i < mean.size(); ++i) {
+    TH_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(mean.info(i)));
+    summary.tensor_bytes += bytes;
+  }
+  TH_RETURN_IF_ERROR(CheckRoom(FolderOf(to), summary.tensor_bytes));
+  TH_ASSIGN_OR_RETURN(AtomicFileWriter writer, report::CreateOutputFile(to));
+  TH_RETURN_IF_ERROR(StreamSafetensors(
+      std::move(writer),
+      {mean.size(), [&](size_t i) { return mean.info(i); },
+       [&](size_t i, ByteSink sink) { return mean.Stream(i, sink); },
+       mean.metadata()},
+      Seal::kSha256));
+  return summary;
 }
 
 }  // namespace
@@ -284,6 +304,7 @@ std::string WeightsFileJson(const WeightsFile& file) {
 Result<ExportSummary> ExportDense(const std::string& from,
                                   const std::string& to,
                                   const ExportOptions& options) {
+  if (options.average > 0) return ExportMean(from, to, options);
   TH_ASSIGN_OR_RETURN(const OpenFile open, Open(from));
   const SafetensorsReader& reader = open.reader;
   if (!open.is_weights) {

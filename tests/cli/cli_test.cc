@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/test_folder.h"
 #include "expect_cli.h"
@@ -17,7 +18,8 @@ namespace {
 
 TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   const std::string commands =
-      "the commands are plan, train, eval, inspect, export, data, reproduce";
+      "the commands are plan, train, eval, translate, inspect, export, data, "
+      "reproduce";
   ExpectRefused({}, 2, "subcommand is required; " + commands);
   ExpectRefused({"foo"}, 2, "there is no command 'foo'; " + commands);
   ExpectRefused({"foo", "cnn", "--json"}, 2, "no command 'foo'; " + commands);
@@ -42,8 +44,6 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
                 "--momentum: is for --optimizer sgd");
   ExpectRefused({"plan", "cnn", "--rounding", "nearest"}, 2,
                 "--rounding: is for weights or state in 16 bits");
-  ExpectRefused({"plan", "cnn", "--allow", "exact,sparse"}, 2,
-                "'sparse' is not available yet");
   ExpectRefused({"plan", "cnn", "--allow", "inexact"}, 2,
                 "none of exact, microbatch, f16, bf16, sparse");
   ExpectRefused({"plan", "cnn", "--min-microbatch", "0"}, 2,
@@ -51,7 +51,8 @@ TEST(Cli, RefusesWrongCommandLinesWithCode2) {
   ExpectRefused({"plan", "cnn", "--min-microbatch", "101"}, 2,
                 "between 1 and the batch of 100, got 101");
   ExpectRefused({"reproduce", "fig7"}, 2, "fig1, fig5, table3, chen-resnet");
-  ExpectRefused({"reproduce", "table3"}, 2, "--memory-only");
+  ExpectRefused({"reproduce", "table3", "--steps", "0"}, 2, "--steps");
+  ExpectRefused({"reproduce", "fig1", "--csv", "--json"}, 2, "--csv");
   ExpectRefused({"train", "cnn"}, 2, "--data");
   ExpectRefused({"train", "cnn", "--data", "imagenet"}, 2, "fashion-mnist");
   ExpectRefused({"train", "cnn", "--data", "synthetic", "--lr", "-1"}, 2,
@@ -105,6 +106,21 @@ TEST(Cli, TakesAPrecisionForAllTensorsOrForARole) {
   }
 }
 
+TEST(Cli, TableSaysWhatTheStateIsStoredInWhereItIsNotAsTheWeight) {
+  const Args plan = {"plan", "mlp", "--threads", "1", "--precision", "f16"};
+  for (const Args& same : {Args{}, Args{"--optimizer-state", "f16"}}) {
+    EXPECT_NE(RunCli(plan + same).out.find(" f16, 1 thread"),
+              std::string::npos);
+  }
+  const std::pair<const char*, std::string> others[] = {
+      {"f32", "f32"}, {"u8", "u8 in blocks of 64"}};
+  for (const auto& [type, text] : others) {
+    EXPECT_NE(RunCli(plan + Args{"--optimizer-state", type})
+                  .out.find(" f16, optimizer state " + text + ", 1 thread"),
+              std::string::npos);
+  }
+}
+
 TEST(Cli, TakesGradientsInBytesOrNoneAtAll) {
   const Args plan = {"plan", "mlp", "--json"};
   for (const char* how : {"u8", "none"}) {
@@ -113,7 +129,10 @@ TEST(Cli, TakesGradientsInBytesOrNoneAtAll) {
     EXPECT_NE(result.out.find("gradients " + std::string(how)),
               std::string::npos);
   }
-  ExpectRefused(plan + Args{"--gradients", "u4"}, 2, "f32, f16 and bf16 are");
+  ExpectRefused(plan + Args{"--gradients", "u4"}, 2,
+                "f32, f16 and bf16 are; here also u8 and none");
+  ExpectRefused(plan + Args{"--optimizer-state", "none"}, 2,
+                "f32, f16 and bf16 are; here also u8");
   // Plain momentum is what several microbatches have by default.
   const Args parts = plan + Args{"--gradients", "none", "--microbatch", "10"};
   EXPECT_EQ(RunCli(parts).exit_code, 0);
@@ -153,6 +172,9 @@ TEST(Cli, ReproducePrintsATableOrCsvAndDraws) {
   const CliResult csv = RunCli({"reproduce", "fig1", "--csv"});
   EXPECT_EQ(csv.exit_code, 0) << csv.err;
   EXPECT_EQ(csv.out.rfind("row,\"paper MB\",", 0), 0u) << csv.out;
+  const CliResult object = RunCli({"reproduce", "fig1", "--json"});
+  EXPECT_EQ(Json::parse(object.out, nullptr, false)["columns"][0], "paper MB")
+      << object.out;
   ExpectRefused({"reproduce", "fig1", "--svg", folder.path() + "/no/x.svg"}, 1,
                 "no/x.svg");
   const CliResult notes = RunCli({"reproduce", "chen-lstm", "--quick"});

@@ -4,6 +4,8 @@
 // wrong with options is said before anything is planned.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -11,6 +13,8 @@
 
 namespace thimble {
 namespace {
+
+using Json = nlohmann::json;
 
 // By `plan` and by `train`.
 void ExpectBothRefuse(const std::string& model, const Args& options,
@@ -53,15 +57,16 @@ TEST(Effects, OfTwoPassesAreNoneWhereNothingIsFused) {
 }
 
 TEST(Effects, OfMomentumsOptionsAreNoneWithoutIt) {
-  ExpectBothRefuse("mlp", {"--nesterov", "--momentum", "0"},
-                   "--nesterov: is a form of momentum");
+  for (const char* form : {"--nesterov", "--no-nesterov"}) {
+    ExpectBothRefuse("mlp", {form, "--momentum", "0"},
+                     std::string(form) + ": is a form of momentum");
+  }
   for (const char* type : {"u8", "f16"}) {
     ExpectBothRefuse("mlp", {"--optimizer-state", type, "--momentum", "0"},
                      "--momentum 0 keeps nothing");
   }
   for (const Args& good :
-       {Args{"--momentum", "0"}, Args{"--momentum", "0", "--no-nesterov"},
-        Args{"--nesterov", "--optimizer-state", "u8"},
+       {Args{"--momentum", "0"}, Args{"--nesterov", "--optimizer-state", "u8"},
         Args{"--optimizer", "adam", "--optimizer-state", "u8"}}) {
     EXPECT_EQ(RunCli(Args{"plan", "mlp"} + good).exit_code, 0);
   }
@@ -97,6 +102,64 @@ TEST(Effects, OfRewiringOptionsAreNoneWhereNothingIsRewired) {
                    "--momentum", "0", "--reset", reset},
                   2, "--reset: is for momentum, and --momentum 0 keeps none");
   }
+}
+
+// Planning may take long: it is told before.
+TEST(Effects, OfAResetThatStateOf8BitsCannotHaveAreToldBeforePlanning) {
+  const Args train = {"train",     "mlp", "--data",  "synthetic",
+                      "--nonzero", "0.3", "--reset", "new"};
+  const CliResult refused = RunCli(train + Args{"--optimizer-state", "u8"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_NE(refused.err.find("--reset: optimizer state in 8 bits is reset as"),
+            std::string::npos)
+      << refused.err;
+  for (const Args& good : {Args{"--optimizer-state", "f16"},
+                           Args{"--optimizer-state", "u8", "--reset", "all"}}) {
+    const CliResult taken = RunCli(Args{"train", "mlp", "--data", "synthetic",
+                                        "--nonzero", "0.3", "--steps", "1"} +
+                                   good);
+    EXPECT_EQ(taken.exit_code, 0) << taken.err;
+  }
+}
+
+TEST(Effects, OfSparseOptionsAreTakenWhereABudgetMayChoose) {
+  const Args plan = {"plan",    "mlp",    "--budget",  "10MB",
+                     "--allow", "sparse", "--pattern", "2x2"};
+  EXPECT_EQ(RunCli(plan).exit_code, 0);
+  ExpectRefused(plan + Args{"--nonzero", "1"}, 2, "--pattern: is for sparse");
+}
+
+// The last resort, at the largest share that fits; what is typed stays.
+TEST(Cli, ABudgetTakesSparseWeightsWhereTheyAreAllowed) {
+  const Args plan = {"plan",      "wrn-10-1", "--batch", "8",
+                     "--threads", "1",        "--json"};
+  const auto bytes = [&](const Args& options) -> uint64_t {
+    const CliResult result = RunCli(plan + options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out)["bytes"]["arena"];
+  };
+  const auto nonzero = [&](const Args& options) -> double {
+    const CliResult result = RunCli(plan + options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out)["nonzero"];
+  };
+  const uint64_t half = bytes({"--nonzero", "0.5", "--checkpoint", "none"});
+  const uint64_t fifth = bytes({"--nonzero", "0.2", "--checkpoint", "none"});
+  ASSERT_LT(fifth, half);
+  const auto within = [](uint64_t budget, const char* allow) {
+    return Args{"--checkpoint",         "none",    "--budget",
+                std::to_string(budget), "--allow", allow};
+  };
+  EXPECT_EQ(nonzero(within(2 * half, "sparse")), 1.0);
+  EXPECT_EQ(nonzero(within(half, "sparse")), 0.5);
+  EXPECT_EQ(nonzero(within(half - 1, "sparse")), 0.3);
+  EXPECT_EQ(nonzero(within(fifth, "exact,sparse")), 0.2);
+  EXPECT_EQ(nonzero(within(fifth - 1, "sparse")), 0.1);
+  EXPECT_EQ(nonzero(within(half, "sparse,f16")), 1.0);
+  ExpectRefused(plan + within(half, "sparse") + Args{"--nonzero", "0.9"}, 1,
+                "The smallest budget that works");
+  ExpectRefused(plan + within(half, "exact"), 1, "smallest budget");
 }
 
 TEST(Cli, NamesWhatIsWrongWithSparseOptions) {

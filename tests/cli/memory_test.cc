@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Planned equals measured: the resident memory that the tool's process gains in
-// training, tests and saving is the arena and at most 1 MB besides, of which
-// the plan says how much. And a limit that cannot hold that is told before it
-// runs. Not built under sanitizers, whose shadow memory would be measured
-// instead.
+// training, tests and saving is the arena and at most 2.6 MB besides, of which
+// the plan says how much; from its start to its end it takes less than 4 MB
+// beside. And a limit that cannot hold that is told before it runs. Not built
+// under sanitizers, whose shadow memory would be measured instead.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -110,7 +110,7 @@ void CheckMemory(const Run& run) {
   EXPECT_GT(base, 0);
   EXPECT_LE(over, announced);
   if (run.options.empty()) {
-    EXPECT_LE(announced, 1'000'000);
+    EXPECT_LE(announced, 2'550'000);
   }
   // And the arena is really used: a plan far above the truth would be no
   // promise either.
@@ -119,7 +119,7 @@ void CheckMemory(const Run& run) {
                                 std::to_string(over));
 }
 
-TEST(Memory, PeakRssOverBaseIsTheArenaAndAtMostAMegabyte) {
+TEST(Memory, PeakRssOverBaseIsTheArenaAndWhatThePlanAnnounces) {
   DropFromPageCache(THIMBLE_CLI);
   for (const char* model : {"mlp", "cnn"}) {
     for (const char* batch : {"32", "256"}) {
@@ -132,7 +132,7 @@ TEST(Memory, PeakRssOverBaseIsTheArenaAndAtMostAMegabyte) {
 
 // What is kept for each op, and each tensor that is saved, shows here: up to
 // eleven thousand ops and two thousand tensors.
-TEST(Memory, ManyOpsAndTensorsTakeNoMoreThanAMegabyteEither) {
+TEST(Memory, ManyOpsAndTensorsTakeLittleMore) {
   DropFromPageCache(THIMBLE_CLI);
   const FewImages images;
   for (const char* model : {"wrn-40-1", "resnet-110", "resnet-164"}) {
@@ -167,14 +167,49 @@ TEST(Memory, OfSparseWeightsAndBF16IsWhatThePlanAnnounces) {
          "--gradients", "none", "--rewire-every", "2"});
 }
 
-// The base is the program and its plan.
+// The base is the plan, and what the program needs to go on.
 TEST(Memory, TheProcessIsSmallBeforeTheArenaIsTaken) {
   DropFromPageCache(THIMBLE_CLI);
   const CliResult result =
       RunCli({"train", "cnn", "--data", "synthetic", "--steps", "1", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto summary = Json::parse(result.out, nullptr, false);
-  EXPECT_LT(summary["rss_base_bytes"], 4'000'000);
+  EXPECT_LT(summary["rss_base_bytes"], 1'500'000);
+}
+
+// Of one run, from its start to its end, what is no arena.
+int64_t BesideArena(const std::vector<std::string>& options) {
+  std::vector<std::string> args = {"train",   "wrn-28-2", "--threads", "2",
+                                   "--steps", "5",        "--json"};
+  args.insert(args.end(), options.begin(), options.end());
+  const CliResult result = RunCli(args);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto summary = Json::parse(result.out, nullptr, false);
+  const int64_t process = summary["rss_process_peak_bytes"];
+  EXPECT_GE(process, summary["rss_peak_bytes"].get<int64_t>());
+  return process - summary["arena_bytes"].get<int64_t>();
+}
+
+// The program and its planning included. With planning's code, heap and stack
+// kept, and without pieces, it took 5.5 MB.
+TEST(Memory, TheWholeProcessTakesLittleBesideTheArena) {
+  DropFromPageCache(THIMBLE_CLI);
+  const FewImages images;
+  const std::pair<std::string, std::string> data[] = {
+      {images.path(), "20"}, {"synthetic-cifar", "100"}};
+  for (const auto& [set, batch] : data) {
+    const int64_t beside = BesideArena(
+        {"--precision", "bf16", "--nonzero", "0.3", "--microbatch", "10",
+         "--budget", "6.7MB", "--data", set, "--batch", batch});
+    EXPECT_LE(beside, 3'500'000) << set;
+    testing::Test::RecordProperty("beside-" + batch, std::to_string(beside));
+  }
+  // Whose plan takes more to find than the arena has.
+  EXPECT_LE(
+      BesideArena({"--precision", "f16", "--nonzero", "0.1", "--microbatch",
+                   "4", "--sparse-index", "packed", "--budget", "2.5MB",
+                   "--data", images.path(), "--batch", "20"}),
+      4'000'000);
 }
 
 // Runs the tool with a limit of its own.

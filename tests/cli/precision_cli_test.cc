@@ -206,5 +206,32 @@ TEST(CliAllow, TellsTradeOffsInTheTypeThatWasChosen) {
   }
 }
 
+// A step that the loss scale skips has no rewiring, neither then nor later.
+TEST(CliIn16Bits, AStepThatIsSkippedIsNotFollowedByARewiring) {
+  const TestFolder folder;
+  const std::string log = folder.File("log.jsonl");
+  const Json summary = Trained(
+      TrainCnn({"--precision", "f16", "--loss-scale", "apex-2018", "--nonzero",
+                "0.3", "--rewire-every", "1", "--steps", "40", "--log", log}));
+  std::istringstream lines(ReadWholeFile(log));
+  std::vector<int> applied, rewired;
+  int skipped = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json event = Json::parse(line, nullptr, false);
+    if (event["event"] == "rewire") rewired.push_back(event["step"]);
+    if (event["event"] != "step") continue;
+    const bool is_due = event["step"] > 1;  // never after the first
+    if (event.contains("skipped")) {
+      skipped += is_due ? 1 : 0;
+    } else if (is_due) {
+      applied.push_back(event["step"]);
+    }
+  }
+  EXPECT_GT(skipped, 0);
+  EXPECT_FALSE(applied.empty());
+  EXPECT_EQ(rewired, applied);
+  EXPECT_EQ(summary["rewirings"], applied.size());
+}
+
 }  // namespace
 }  // namespace thimble

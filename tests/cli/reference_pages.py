@@ -11,8 +11,8 @@ import re
 import subprocess
 import sys
 
-COMMANDS = (["plan"], ["train"], ["eval"], ["inspect"], ["export"], ["data"],
-            ["data", "list"], ["data", "get"], ["reproduce"])
+COMMANDS = (["plan"], ["train"], ["eval"], ["translate"], ["inspect"], ["export"], ["data"],
+            ["data", "list"], ["data", "get"], ["data", "prepare"], ["reproduce"])
 OPTION = re.compile(r"^  (?:-\w,)?(--[\w-]+)", re.M)
 CODE = re.compile(r"`([^`]+)`")
 
@@ -28,7 +28,8 @@ def options(tool):
 
 
 def named_options(page):
-    for code in CODE.findall(page):
+    # A fence is no code in a line.
+    for code in CODE.findall(page.replace("```", "")):
         yield from re.findall(r"--[a-z][\w-]*", code)
 
 

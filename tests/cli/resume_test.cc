@@ -162,6 +162,13 @@ TEST(Resume, RefusesOtherSettingsAndDamagedFiles) {
   other = args;
   other.back() = "none";
   refused(other, "augment = crop-flip, now it is none");
+  // The default loss scale differs too.
+  other = args;
+  other.insert(other.end(), {"--precision", "f16"});
+  refused(other, "precision = f32, now it is f16");
+  other = args;
+  other.insert(other.end(), {"--optimizer-state", "u8"});
+  refused(other, "optimizer state = as the weight is, now it is u8");
   // Its learning rate and layers differ too.
   other = args;
   other[1] = "cnn";

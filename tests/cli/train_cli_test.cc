@@ -40,6 +40,35 @@ TEST(Cli, RefusesALogThatIsAFileOfTheOutFolder) {
   EXPECT_EQ(folder.CountFiles(), 3);
 }
 
+// Of which the advice of a plan that does not fit would be the proof.
+TEST(Cli, TellsOfFilesInTheWayBeforeItPlans) {
+  TestFolder folder;
+  const std::string file = folder.File("notes"), run = folder.File("run");
+  WriteTestFile(file, "no log");
+  const Args train = {"train",   "mlp", "--data",   "synthetic",
+                      "--steps", "1",   "--budget", "1"};
+  ExpectRefused(train + Args{"--log", file}, 1, "is no log of a run");
+  ExpectRefused(train + Args{"--log", folder.path()}, 1, "Is a directory");
+  ExpectRefused(train + Args{"--log", folder.File("a/b")}, 1,
+                "No such file or directory; name a file in a folder");
+  ExpectRefused(train + Args{"--out", file}, 1, "notes is there and is not");
+  ExpectRefused(train + Args{"--out", file + "/run"}, 1,
+                "notes is there and is not a folder");
+  EXPECT_EQ(ReadTestFile(file), "no log");
+  // What can be made does not hinder, and is not made for a plan that is
+  // refused.
+  ExpectRefused(train + Args{"--out", run, "--log", run + "/log"}, 1,
+                "the budget is 1 B");
+  EXPECT_NE(access(run.c_str(), F_OK), 0);
+  ASSERT_EQ(mkdir(run.c_str(), 0777), 0);
+  WriteTestFile(run + "/weights.safetensors", "");
+  ExpectRefused(train + Args{"--out", run}, 1, "holds weights already");
+  ExpectRefused(train + Args{"--out", run, "--resume"}, 1,
+                "holds weights but no checkpoint");
+  ExpectRefused(train + Args{"--out", run, "--overwrite"}, 1,
+                "the budget is 1 B");
+}
+
 TEST(Cli, ASecondRunIntoAFolderReplacesNothingUnasked) {
   TestFolder folder;
   const std::string run = folder.File("run");

@@ -76,6 +76,28 @@ TEST(Words, OfARefusalGoOnFromWhatIsAllowed) {
             NeedText(refusal) +
                 "; with microbatch added to --allow it is 1003 bytes, at "
                 "microbatch 10");
+  refusal.options.allow_precision.clear();
+  refusal.options.allow_nonzero = {0.5};
+  EXPECT_EQ(RefusalText(refusal),
+            NeedText(refusal) +
+                "; with microbatch added to --allow it is 1003 bytes, at "
+                "microbatch 10");
+  refusal.reaches = {ReachOf(Freedom::kPrecision, 1005, 10)};
+  EXPECT_EQ(RefusalText(refusal),
+            NeedText(refusal) + "; with f16 added to --allow it is 1005 bytes");
+}
+
+TEST(Words, OfTradeOffsNameTheShareThatABudgetChose) {
+  const Result<Model> model = BuildModel("mlp", {.batch = 10});
+  ASSERT_TRUE(model.ok());
+  const Plan dense = *MakePlan(*model, {});
+  const Plan plan = *MakePlan(*model, {.recompute = "auto",
+                                       .budget = dense.arena_bytes() - 1,
+                                       .allow_nonzero = {0.3}});
+  const TradeOff trades[] = {{plan.options(), plan.arena_bytes(), 0}};
+  EXPECT_NE(TradeOffLines(plan, trades).find(": --nonzero 0.3 --checkpoint"),
+            std::string::npos)
+      << TradeOffLines(plan, trades);
 }
 
 TEST(Words, OfTradeOffsSayBytesWorkAndOptions) {
@@ -104,10 +126,12 @@ TEST(Words, OfTradeOffsSayBytesWorkAndOptions) {
 }
 
 TEST(Words, OfAShareArePercentAndOfAnotherMetricItsNumber) {
-  EXPECT_EQ(MetricText(0.91104, /*is_share=*/true), "91.10%");
-  EXPECT_EQ(MetricText(27.30419, /*is_share=*/false), "27.3042");
+  EXPECT_EQ(MetricText("accuracy", 0.91104, /*is_share=*/true), "91.10%");
+  EXPECT_EQ(MetricText("loss", 27.30419, /*is_share=*/false), "27.3042");
+  EXPECT_EQ(MetricText("nll", 2.0, /*is_share=*/false),
+            "2.0000 (perplexity 7.389)");
   for (const bool is_share : {true, false}) {
-    EXPECT_EQ(MetricText(std::nan(""), is_share), "not measured");
+    EXPECT_EQ(MetricText("loss", std::nan(""), is_share), "not measured");
   }
 }
 
