@@ -33,6 +33,10 @@ def main():
         "<IQQQIIII", 1, pairs, pairs * LENGTH, pairs * LENGTH, LENGTH, LENGTH,
         *VOCABULARIES) + hashlib.sha256(body).digest()
     (folder / "train.tokens").write_bytes(head.ljust(128, b"\0") + body)
+    (folder / "codes").write_text("#version: 0.2\n")
+    for side, vocabulary in zip(("source", "target"), VOCABULARIES):
+        (folder / f"{side}.dict").write_text("".join(
+            f"word{token} 1\n" for token in range(FIRST_WORD, vocabulary)))
 
 
 if __name__ == "__main__":
