@@ -92,14 +92,14 @@ Command ParseCommand(int argc, char** argv, int* exit_code) {
   app.set_version_flag("--version", THIMBLE_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
-  const Command plan = AddPlanCommand(app);
-  const Command train = AddTrainCommand(app);
-  const Command eval = AddEvalCommand(app);
-  const Command translate = AddTranslateCommand(app);
-  const Command inspect = AddInspectCommand(app);
-  const Command exporting = AddExportCommand(app);
-  const Command data = AddDataCommand(app);
-  const Command reproduce = AddReproduceCommand(app);
+  Command plan = AddPlanCommand(app);
+  Command train = AddTrainCommand(app);
+  Command eval = AddEvalCommand(app);
+  Command translate = AddTranslateCommand(app);
+  Command inspect = AddInspectCommand(app);
+  Command exporting = AddExportCommand(app);
+  Command data = AddDataCommand(app);
+  Command reproduce = AddReproduceCommand(app);
   app.footer(
       "Example:\n"
       "  thimble plan cnn --batch 100\n"

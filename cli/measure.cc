@@ -76,6 +76,7 @@ std::vector<std::string> ArgumentsFor(const RunToMeasure& run, int64_t steps) {
 Result<int> RunSelf(std::vector<std::string> arguments, const Output& out,
                     const Output& err) {
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   const pid_t parent = getpid();

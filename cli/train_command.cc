@@ -233,6 +233,11 @@ void AddTrainFlags(CLI::App& command, TrainCommandFlags& flags) {
            "bits");
   command.add_flag("--keep-last", flags.images.keep_last,
                    "Train on a last partial batch too, instead of dropping it");
+}
+
+// Where a run is kept and told of.
+void AddRunFlags(CLI::App& command, TrainCommandFlags& flags) {
+  TrainOptions& train = flags.train;
   command
       .add_option("--out", train.out_dir,
                   "Folder for the weights (safetensors), written after each "
@@ -267,6 +272,7 @@ Command AddTrainCommand(CLI::App& app) {
   AddValidationFlag(*command, flags->data);
   AddRewiringFlags(*command, flags->train.rewiring);
   AddTrainFlags(*command, *flags);
+  AddRunFlags(*command, *flags);
   command->footer(
       "Example:\n"
       "  thimble train cnn --data fashion-mnist --epochs 5 --budget 20MB \\\n"

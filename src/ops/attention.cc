@@ -42,7 +42,7 @@ struct Pairs {
 };
 
 int64_t ForwardFlops(const Pairs& pairs) {
-  return 2 * 2 * pairs.products + kProbabilityFlops * pairs.probabilities;
+  return int64_t{4} * pairs.products + kProbabilityFlops * pairs.probabilities;
 }
 // The logits, and the softmax of them.
 int64_t ProbabilityFlops(const Pairs& pairs) {
@@ -156,7 +156,7 @@ Result<std::vector<ValueSpec>> AttentionGrad::Infer(
 int64_t AttentionGrad::Flops(std::span<const ValueSpec> inputs,
                              std::span<const ValueSpec>) const {
   const Pairs pairs(settings_, inputs);
-  return ProbabilityFlops(pairs) + 4 * 2 * pairs.products +
+  return ProbabilityFlops(pairs) + int64_t{8} * pairs.products +
          kProbabilityGradFlops * pairs.probabilities;
 }
 

@@ -111,8 +111,7 @@ void BleuCounts::Number(std::string_view hypothesis,
   SplitWords(reference, &words_);
   known_ = words_;
   std::ranges::sort(known_);
-  const auto same = std::ranges::unique(known_);
-  known_.erase(same.begin(), same.end());
+  known_.erase(std::unique(known_.begin(), known_.end()), known_.end());
   hypothesis_.clear();
   reference_.clear();
   for (size_t i = 0; i < words_.size(); ++i) {

@@ -9,6 +9,9 @@
 namespace thimble {
 
 struct SentenceEncoder::Impl {
+  Impl(Dictionary words, const text::PairCodes& codes)
+      : dictionary(std::move(words)), segmenter(codes) {}
+
   Dictionary dictionary;
   text::Segmenter segmenter;
   std::string piece;
@@ -23,7 +26,7 @@ Result<std::unique_ptr<SentenceEncoder>> SentenceEncoder::Open(
   TH_ASSIGN_OR_RETURN(const text::PairCodes codes,
                       text::ReadCodes(dir + "/codes"));
   return std::unique_ptr<SentenceEncoder>(new SentenceEncoder(
-      std::make_unique<Impl>(std::move(dictionary), text::Segmenter(codes))));
+      std::make_unique<Impl>(std::move(dictionary), codes)));
 }
 
 SentenceEncoder::SentenceEncoder(std::unique_ptr<Impl> impl)

@@ -206,8 +206,7 @@ Status Decoder::Translate(std::span<const Source> sources, const Found& found) {
     FormGroup(sources);
     ReadSources(sources);
     for (;;) {
-      const Status status = Advance(found);
-      if (!status.ok()) return status;
+      TH_RETURN_IF_ERROR(Advance(found));
       while (target_tokens_ > room_.target_tokens) LetLastWait();
       if (group_.empty()) break;
       ReadHypotheses();
